@@ -1,0 +1,43 @@
+//! The `multirail` command: arguments in, one printer out. No algorithms live here.
+
+mod commands;
+mod printer;
+
+use clap::{Parser, Subcommand};
+use printer::Printer;
+use std::process::ExitCode;
+
+/// Move data between machines over every network path they have.
+#[derive(Parser)]
+#[command(name = "multirail", version, propagate_version = true, after_help = EXIT_CODES)]
+struct Cli {
+    /// Print results as JSON on stdout, one object a line
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, the reason is on stderr; 2 the command line was wrong.";
+
+#[derive(Subcommand)]
+enum Command {
+    Lab(commands::lab::LabArgs),
+    Doctor(commands::doctor::DoctorArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let printer = Printer::new(cli.json);
+    let outcome = match cli.command {
+        Command::Lab(args) => commands::lab::run(args, &printer),
+        Command::Doctor(args) => commands::doctor::run(args, &printer),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            printer.error(&error);
+            ExitCode::from(1)
+        }
+    }
+}
