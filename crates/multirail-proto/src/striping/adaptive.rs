@@ -1,0 +1,252 @@
+//! `adaptive`: every channel gets what it can deliver by the moment when all are done.
+//!
+//! With the rates and the backlogs of the channels known, the earliest common finish of the bytes that are left is the level
+//! to which water fills vessels of different floors and widths: the floor is when a channel could begin to deliver
+//! (its latency and its backlog), the width is its rate. A channel's share is its water. Claims are half a share, so that a wrong
+//! rate is corrected while there is still something to correct with (guided self-scheduling, Polychronopoulos and Kuck 1987);
+//! hence a message costs O(k log n) headers on k channels. A rail that would not bring the finish forward is left out.
+
+use super::{Channel, ChannelView, Framing, Next, Run, Scheme};
+use std::ops::Range;
+
+/// No run is longer: what a channel has claimed is lost to the others, whatever happens to it.
+pub const MAX_RUN_BYTES: u64 = 1 << 20;
+/// Messages below this go over one channel: a second one costs the hosts more than two packets' wire time saves.
+pub const MIN_STRIPE_BYTES: u64 = 4 << 10;
+/// No run takes its channel longer than this, for the same reason.
+const MAX_RUN_US: f64 = 10_000.0;
+/// Nor is a share cut finer than this much of a channel's time: headers would outweigh the correction.
+const MIN_RUN_US: f64 = 1_000.0;
+/// What the hosts spend on one more channel for a message: a write, a wake-up and a read.
+const EXTRA_CHANNEL_US: f64 = 15.0;
+/// A channel that brings the finish forward by less is left out: its rate is not known better than that.
+const MIN_GAIN: f64 = 0.02;
+/// Assumed of all channels while none has been measured, in bytes per microsecond: 100 Mbit/s.
+const UNKNOWN_RATE_BYTES_US: f64 = 12.5;
+/// Sending bytes twice must bring the finish forward by at least this.
+const MIN_RESCUE_GAIN_US: f64 = 500.0;
+
+#[derive(Debug)]
+pub(super) struct Adaptive {
+    total_bytes: u64,
+    /// Everything before it is claimed.
+    cursor: u64,
+    grain_bytes: u64,
+    /// `Some`: the whole message goes over this one channel, chosen when the first channel asks. `None` inside: not chosen yet.
+    single: Option<Option<Channel>>,
+}
+
+impl Adaptive {
+    pub(super) fn new(total_bytes: u64, grain_bytes: u64, channels: &[ChannelView]) -> Self {
+        let alone = total_bytes < MIN_STRIPE_BYTES || channels.len() == 1;
+        Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None) }
+    }
+
+    pub(super) fn single(total_bytes: u64) -> Self {
+        Self { total_bytes, cursor: 0, grain_bytes: 1, single: Some(None) }
+    }
+
+    fn claim(&mut self, want_bytes: u64) -> Next {
+        let aligned = (self.cursor + want_bytes.max(1)).next_multiple_of(self.grain_bytes);
+        let end = aligned.min(self.total_bytes).min(self.cursor + MAX_RUN_BYTES.max(self.grain_bytes));
+        let run = Run { range: self.cursor..end, framing: Framing::Header };
+        self.cursor = end;
+        Next::Run(run)
+    }
+}
+
+impl Scheme for Adaptive {
+    fn next(&mut self, channel: Channel, channels: &[ChannelView]) -> Next {
+        let remaining = self.total_bytes - self.cursor;
+        if let Some(chosen) = &mut self.single {
+            let best = *chosen.get_or_insert_with(|| fastest(channels, remaining).unwrap_or(channel));
+            return if best != channel || (remaining == 0 && self.total_bytes > 0) {
+                Next::Done
+            } else if self.total_bytes == 0 {
+                // An empty message is still a message: one empty run announces it, once.
+                self.single = Some(Some(usize::MAX));
+                Next::Run(Run { range: 0..0, framing: Framing::Header })
+            } else {
+                self.claim(MAX_RUN_BYTES)
+            };
+        }
+        if remaining == 0 {
+            return Next::Done;
+        }
+        let share = share_bytes(channel, channels, remaining);
+        if share < 1.0 {
+            return Next::Wait;
+        }
+        let rate = rates_bytes_us(channels)[channel];
+        let claim = (share / 2.0).clamp(rate * MIN_RUN_US, rate * MAX_RUN_US).min(share);
+        self.claim(claim.ceil() as u64)
+    }
+
+    fn lost(&mut self, channel: Channel, _: &[ChannelView]) -> Vec<Range<u64>> {
+        if self.single == Some(Some(channel)) {
+            self.single = Some(None);
+        }
+        Vec::new()
+    }
+
+    fn unclaimed_bytes(&self) -> u64 {
+        self.total_bytes - self.cursor
+    }
+}
+
+/// Rates in bytes per microsecond; channels not measured yet are taken to be like the mean of the measured ones.
+fn rates_bytes_us(channels: &[ChannelView]) -> Vec<f64> {
+    let known = channels.iter().filter(|c| c.up && c.rate_bytes_s > 0.0);
+    let (sum, count) = known.fold((0.0, 0), |(s, n), c| (s + c.rate_bytes_s, n + 1));
+    let unknown = if count == 0 { UNKNOWN_RATE_BYTES_US } else { sum / count as f64 / 1e6 };
+    channels.iter().map(|c| if c.rate_bytes_s > 0.0 { c.rate_bytes_s / 1e6 } else { unknown }).collect()
+}
+
+/// When a channel could begin to deliver something new.
+fn start_us(channel: &ChannelView, rate_bytes_us: f64) -> f64 {
+    channel.latency_us + channel.backlog_bytes as f64 / rate_bytes_us
+}
+
+/// The channel that alone would deliver `bytes` first.
+fn fastest(channels: &[ChannelView], bytes: u64) -> Option<Channel> {
+    let rates = rates_bytes_us(channels);
+    let alone = |i: Channel| start_us(&channels[i], rates[i]) + bytes as f64 / rates[i];
+    (0..channels.len()).filter(|&i| channels[i].up).min_by(|&a, &b| alone(a).total_cmp(&alone(b)))
+}
+
+/// How many of the `remaining` bytes `channel` should carry; 0 where others are better without it.
+fn share_bytes(channel: Channel, channels: &[ChannelView], remaining: u64) -> f64 {
+    let rates = rates_bytes_us(channels);
+    let starts: Vec<f64> = channels.iter().zip(&rates).map(|(c, &r)| start_us(c, r)).collect();
+    let bytes = remaining as f64;
+    let mut order: Vec<Channel> = (0..channels.len()).filter(|&i| channels[i].up).collect();
+    order.sort_by(|&a, &b| (starts[a] + bytes / rates[a]).total_cmp(&(starts[b] + bytes / rates[b])));
+    let mut used: Vec<Channel> = Vec::with_capacity(order.len());
+    let mut finish = f64::INFINITY;
+    for candidate in order {
+        used.push(candidate);
+        let with = water_level(&used, &starts, &rates, bytes);
+        let cost = EXTRA_CHANNEL_US * (used.len() - 1) as f64;
+        if with + cost <= finish * (1.0 - MIN_GAIN) {
+            finish = with + cost;
+        } else {
+            used.pop();
+        }
+    }
+    if !used.contains(&channel) {
+        return 0.0;
+    }
+    let level = water_level(&used, &starts, &rates, bytes);
+    ((level - starts[channel]) * rates[channel]).clamp(0.0, bytes)
+}
+
+/// The earliest time by which the `used` channels together have delivered `bytes`.
+fn water_level(used: &[Channel], starts: &[f64], rates: &[f64], bytes: f64) -> f64 {
+    let mut by_start: Vec<Channel> = used.to_vec();
+    by_start.sort_by(|&a, &b| starts[a].total_cmp(&starts[b]));
+    let (mut width, mut floor) = (0.0, 0.0);
+    let mut level = f64::INFINITY;
+    for c in by_start {
+        if starts[c] >= level {
+            break;
+        }
+        width += rates[c];
+        floor += starts[c] * rates[c];
+        level = (bytes + floor) / width;
+    }
+    level
+}
+
+/// See [`super::Striping::rescue`].
+pub(super) fn rescue(
+    idle: Channel,
+    channels: &[ChannelView],
+    outstanding: &[(Channel, Range<u64>)],
+) -> Option<Range<u64>> {
+    if !channels[idle].up {
+        return None;
+    }
+    let rates = rates_bytes_us(channels);
+    let finish = |c: Channel| start_us(&channels[c], rates[c]);
+    let (stuck, last) = outstanding
+        .iter()
+        .rev()
+        .filter(|(c, r)| *c != idle && !r.is_empty())
+        .max_by(|(a, _), (b, _)| finish(*a).total_cmp(&finish(*b)))?;
+    // The newest range of the channel that would be done last: what it has not begun with.
+    let last = outstanding.iter().rev().find(|(c, r)| c == stuck && !r.is_empty()).map_or(last, |(_, r)| r);
+    let begin = start_us(&channels[idle], rates[idle]);
+    let late = finish(*stuck);
+    let move_bytes = (late - begin) / (1.0 / rates[idle] + 1.0 / rates[*stuck]);
+    let gain_us = late - (begin + move_bytes / rates[idle]);
+    if !(move_bytes >= 1.0 && gain_us > MIN_RESCUE_GAIN_US.max(channels[idle].latency_us)) {
+        return None;
+    }
+    let length = (move_bytes.ceil() as u64).min(last.end - last.start).min(MAX_RUN_BYTES);
+    Some(last.end - length..last.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rail(mbit_s: f64, backlog_bytes: u64) -> ChannelView {
+        ChannelView { up: true, rate_bytes_s: mbit_s * 125_000.0, latency_us: 50.0, backlog_bytes }
+    }
+
+    #[test]
+    fn equal_rails_share_equally() {
+        let rails = [rail(100.0, 0), rail(100.0, 0)];
+        assert!((share_bytes(0, &rails, 65536) - 32768.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn shares_follow_rates_and_backlogs() {
+        let rails = [rail(100.0, 0), rail(25.0, 0)];
+        assert!((share_bytes(0, &rails, 100_000) - 80_000.0).abs() < 1.0);
+        let rails = [rail(100.0, 10_000), rail(100.0, 0)];
+        assert!((share_bytes(1, &rails, 20_000) - 15_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_rail_that_brings_nothing_is_left_out() {
+        let rails = [rail(100.0, 0), rail(1.0, 0)];
+        assert_eq!(share_bytes(1, &rails, 65536), 0.0);
+        let rails = [rail(100.0, 0), rail(10.0, 0)];
+        assert!(share_bytes(1, &rails, 65536) > 1000.0);
+    }
+
+    #[test]
+    fn a_far_rail_is_left_out_of_what_the_near_one_ends_first() {
+        let far = ChannelView { latency_us: 30_000.0, ..rail(100.0, 0) };
+        assert_eq!(share_bytes(1, &[rail(100.0, 0), far], 65536), 0.0);
+        assert!(share_bytes(1, &[rail(100.0, 0), far], 8 << 20) > 3e6);
+    }
+
+    #[test]
+    fn small_messages_take_one_channel() {
+        let rails = [rail(100.0, 0), rail(100.0, 0)];
+        let mut at = Adaptive::new(MIN_STRIPE_BYTES - 1, 1, &rails);
+        assert!(matches!(at.next(0, &rails), Next::Run(_)));
+        assert_eq!(at.next(1, &rails), Next::Done);
+        let mut above = Adaptive::new(MIN_STRIPE_BYTES, 1, &rails);
+        assert!(matches!(above.next(0, &rails), Next::Run(r) if r.range.end < MIN_STRIPE_BYTES));
+    }
+
+    #[test]
+    fn empty_message_is_one_empty_run() {
+        let rails = [rail(100.0, 0)];
+        let mut s = Adaptive::new(0, 1, &rails);
+        assert!(matches!(s.next(0, &rails), Next::Run(r) if r.range == (0..0)));
+        assert_eq!(s.next(0, &rails), Next::Done);
+    }
+
+    #[test]
+    fn rescue_takes_the_tail_of_the_stuck_channel() {
+        let rails = [rail(100.0, 0), rail(1.0, 100_000)];
+        let out = [(1, 0..50_000), (1, 50_000..100_000)];
+        let r = rescue(0, &rails, &out).unwrap();
+        assert_eq!(r.end, 100_000);
+        assert!(rescue(0, &[rail(100.0, 0), rail(100.0, 3_000)], &out).is_none());
+    }
+}

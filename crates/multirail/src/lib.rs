@@ -1,0 +1,1 @@
+//! Move data between machines over every network path they have.
