@@ -1,12 +1,117 @@
-//! To be written.
-use super::{Channel, ChannelView, Next, Scheme};
+//! `equal-partition`: one contiguous part of the message per channel (PSockets, section 3).
+//!
+//! What PSockets does with the sockets of one path, and the yardstick of the MuniSocket paper ("Peak") where rails are equal.
+//! Nothing is balanced: the message is done when the slowest channel has sent its part.
+
+use super::{Channel, ChannelView, Framing, Next, Run, Scheme};
 use std::ops::Range;
 
+/// A header counts bytes in 32 bits; half of that leaves no reader with an off-by-one to find.
+pub(super) const MAX_HEADER_RUN_BYTES: u64 = u32::MAX as u64 / 2;
+
 #[derive(Debug)]
-pub(super) struct EqualPartition;
-impl EqualPartition { pub(super) fn new(_total: u64, _c: &[ChannelView]) -> Self { Self } }
+pub(super) struct EqualPartition {
+    /// What each channel has still to claim; empty for one that was down when the message began.
+    parts: Vec<Range<u64>>,
+    /// The whole message while no channel has been up; the first that asks makes it its part.
+    unowned: Range<u64>,
+    /// Whether an empty message still waits for the one empty run that announces it.
+    announce: bool,
+}
+
+impl EqualPartition {
+    pub(super) fn new(total_bytes: u64, channels: &[ChannelView]) -> Self {
+        let up = channels.iter().filter(|c| c.up).count() as u64;
+        let mut end = 0;
+        let mut rank = 0;
+        let parts = channels.iter().map(|c| {
+            let start = end;
+            if c.up {
+                // The first `total % up` parts are one byte longer.
+                end += total_bytes / up + u64::from(rank < total_bytes % up);
+                rank += 1;
+            }
+            start..end
+        });
+        Self { parts: parts.collect(), unowned: end..total_bytes, announce: total_bytes == 0 }
+    }
+}
+
 impl Scheme for EqualPartition {
-    fn next(&mut self, _: Channel, _: &[ChannelView]) -> Next { Next::Done }
-    fn lost(&mut self, _: Channel, _: &[ChannelView]) -> Vec<Range<u64>> { Vec::new() }
-    fn unclaimed_bytes(&self) -> u64 { 0 }
+    fn next(&mut self, channel: Channel, _: &[ChannelView]) -> Next {
+        if std::mem::take(&mut self.announce) {
+            return Next::Run(Run { range: 0..0, framing: Framing::Header });
+        }
+        if !self.unowned.is_empty() {
+            if self.parts.len() <= channel {
+                self.parts.resize(channel + 1, 0..0);
+            }
+            self.parts[channel] = std::mem::take(&mut self.unowned);
+        }
+        match self.parts.get_mut(channel) {
+            Some(part) if !part.is_empty() => {
+                let start = part.start;
+                part.start = part.end.min(start + MAX_HEADER_RUN_BYTES);
+                Next::Run(Run { range: start..part.start, framing: Framing::Header })
+            }
+            _ => Next::Done,
+        }
+    }
+
+    fn lost(&mut self, channel: Channel, _: &[ChannelView]) -> Vec<Range<u64>> {
+        self.parts.get_mut(channel).map(std::mem::take).into_iter().collect()
+    }
+
+    fn unclaimed_bytes(&self) -> u64 {
+        self.parts.iter().chain([&self.unowned]).map(|r| r.end - r.start).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UP: ChannelView = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0 };
+    const DOWN: ChannelView = ChannelView { up: false, ..UP };
+
+    fn range(next: Next) -> Range<u64> {
+        match next {
+            Next::Run(Run { range, framing: Framing::Header }) => range,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn parts_differ_by_one_byte_at_most_and_skip_what_is_down() {
+        let channels = [UP, DOWN, UP, UP];
+        let mut s = EqualPartition::new(11, &channels);
+        assert_eq!(s.next(1, &channels), Next::Done);
+        assert_eq!(range(s.next(3, &channels)), 8..11);
+        assert_eq!(range(s.next(0, &channels)), 0..4);
+        assert_eq!(range(s.next(2, &channels)), 4..8);
+        assert_eq!(s.unclaimed_bytes(), 0);
+    }
+
+    #[test]
+    fn a_part_too_long_for_a_header_goes_out_in_several_runs() {
+        let mut s = EqualPartition::new(2 * MAX_HEADER_RUN_BYTES + 1, &[UP]);
+        assert_eq!(range(s.next(0, &[UP])), 0..MAX_HEADER_RUN_BYTES);
+        assert_eq!(range(s.next(0, &[UP])), MAX_HEADER_RUN_BYTES..2 * MAX_HEADER_RUN_BYTES);
+        assert_eq!(range(s.next(0, &[UP])).end, 2 * MAX_HEADER_RUN_BYTES + 1);
+        assert_eq!(s.next(0, &[UP]), Next::Done);
+    }
+
+    #[test]
+    fn what_a_lost_channel_had_not_claimed_comes_back() {
+        let mut s = EqualPartition::new(100, &[UP, UP]);
+        assert_eq!(s.lost(1, &[UP, DOWN]), [50..100]);
+        assert_eq!(s.unclaimed_bytes(), 50);
+    }
+
+    #[test]
+    fn with_nothing_up_the_first_that_comes_takes_all() {
+        let mut s = EqualPartition::new(100, &[DOWN, DOWN]);
+        assert_eq!(s.unclaimed_bytes(), 100);
+        assert_eq!(range(s.next(2, &[DOWN, DOWN, UP])), 0..100);
+    }
 }
