@@ -1,1 +1,36 @@
-//! Test networks.
+//! Test networks on one Linux machine: hosts are network namespaces, rails are veth pairs shaped to a rate.
+//!
+//! ```no_run
+//! use multirail_lab::{Lab, Topology};
+//!
+//! let topology = Topology::simple(&["a", "b"], &["100mbit", "25mbit"])?;
+//! let lab = Lab::temporary(&topology)?; // taken down when dropped, also by a panic
+//! let output = lab.command("a", "ip")?.args(["address", "show"]).output()?;
+//! lab.set_rate(1, Some("10mbit".parse()?))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a rail is made of: a veth pair straight between two hosts, or, for three hosts and more, one veth pair from each
+//! host to a bridge in a switch namespace of the rail's own. A rail with a rate is shaped where packets leave: at the
+//! host's port, and at the switch's port towards the host.
+//!
+//! This crate knows nothing of multirail, so that anything can be measured on the networks it makes.
+//! It needs root and the `ip` and `tc` commands (Debian and Ubuntu: package `iproute2`).
+
+mod error;
+mod kernel;
+mod lab;
+mod names;
+mod netns;
+mod offload;
+mod plan;
+mod rate;
+mod shaping;
+mod state;
+mod topology;
+
+pub use error::{Error, Result};
+pub use lab::{Lab, LinkState, Removed, Summary};
+pub use rate::Rate;
+pub use shaping::{QUEUE_MAX_BYTES, QUEUE_MIN_PACKETS, QUEUE_TIME_MS, Shaping};
+pub use topology::{Host, Rail, Topology};

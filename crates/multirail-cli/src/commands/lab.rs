@@ -1,12 +1,324 @@
-//! `multirail lab`.
+//! `multirail lab`: test networks from the command line.
 
 use crate::printer::Printer;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use multirail_lab::{Host, Lab, LinkState, Rail, Rate, Summary, Topology};
+use serde::Serialize;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Lab
-#[derive(clap::Args)]
-pub struct LabArgs {}
+/// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  multirail lab up --hosts a,b --rails 100mbit,25mbit
+  multirail lab exec a -- ip address
+  multirail lab set 1 --cut
+  multirail lab down
 
-pub fn run(_args: LabArgs, _printer: &Printer) -> anyhow::Result<ExitCode> {
+Needs root, and `ip` and `tc` (package iproute2).")]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand)]
+enum LabCommand {
+    Up(UpArgs),
+    Exec(ExecArgs),
+    Set(SetArgs),
+    List(ListArgs),
+    Down(DownArgs),
+}
+
+/// The lab that is meant where no name is given.
+const DEFAULT_NAME: &str = "default";
+
+/// Make a lab and print its hosts, rails and addresses
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  multirail lab up --hosts a,b --rails 100mbit,25mbit
+  multirail lab up --hosts a,b,c --rails 1gbit,-       (a dash: a rail without a rate)
+  multirail lab up topology.toml --name wan
+
+A topology file:
+  [[host]]
+  name = \"a\"
+  [host.sysctl]
+  \"net.ipv4.tcp_rmem\" = \"4096 131072 4194304\"
+
+  [[host]]
+  name = \"b\"
+
+  [[rail]]
+  rate = \"100mbit\"
+  rates = { b = \"10mbit\" }   # other rates of single hosts' ports
+  hosts = [\"a\", \"b\"]         # default: all
+  mtu = 1500
+  ipv6 = true")]
+struct UpArgs {
+    /// A TOML file of hosts and rails
+    #[arg(conflicts_with_all = ["hosts", "rails"], required_unless_present = "hosts")]
+    topology: Option<PathBuf>,
+    /// Names of hosts
+    #[arg(long, value_delimiter = ',', requires = "rails")]
+    hosts: Vec<String>,
+    /// Rates of rails, each joining all hosts: 100mbit, 2.5gbit, or `-` for none
+    #[arg(long, value_delimiter = ',', requires = "hosts", allow_hyphen_values = true)]
+    rails: Vec<String>,
+    /// The lab's name
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+/// Run a command on a host of a lab; its exit code is passed on
+#[derive(Args)]
+#[command(after_help = "Example:\n  multirail lab exec b -- iperf3 -s -1 -B 10.77.0.2")]
+struct ExecArgs {
+    /// The host
+    host: String,
+    /// The command and its arguments
+    #[arg(required = true, last = true)]
+    command: Vec<String>,
+    /// The lab's name
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+/// Change a rail while the lab is up
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  multirail lab set 1 --rate 10mbit
+  multirail lab set rail1 --cut    (packets are lost silently, the carrier stays)
+  multirail lab set 1 --up")]
+struct SetArgs {
+    /// The rail: 1 or rail1
+    rail: String,
+    /// A new rate for all its ports, or `-` for none
+    #[arg(long, required_unless_present_any = ["down", "up", "cut"], allow_hyphen_values = true)]
+    rate: Option<String>,
+    /// Take the hosts' ports down: carrier and routes are lost
+    #[arg(long, group = "link")]
+    down: bool,
+    /// Lose every packet silently: the carrier stays
+    #[arg(long, group = "link")]
+    cut: bool,
+    /// End --down or --cut
+    #[arg(long, group = "link")]
+    up: bool,
+    /// The lab's name
+    #[arg(long, default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+/// List labs, their hosts, rails and addresses
+#[derive(Args)]
+#[command(after_help = "Example:\n  multirail lab list --json")]
+struct ListArgs {}
+
+/// Take a lab down, also one that is half-made
+#[derive(Args)]
+#[command(after_help = "Example:\n  multirail lab down --all")]
+struct DownArgs {
+    /// The lab's name
+    #[arg(long, default_value = DEFAULT_NAME, conflicts_with = "all")]
+    name: String,
+    /// Take down all labs
+    #[arg(long)]
+    all: bool,
+}
+
+pub fn run(args: LabArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
+    match args.command {
+        LabCommand::Up(args) => up(args, printer)?,
+        LabCommand::Exec(args) => return exec(args),
+        LabCommand::Set(args) => set(args, printer)?,
+        LabCommand::List(_) => list(printer)?,
+        LabCommand::Down(args) => down(args, printer)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn up(args: UpArgs, printer: &Printer) -> anyhow::Result<()> {
+    let topology = match args.topology {
+        Some(path) => Topology::from_file(&path)?,
+        None => Topology::simple(&args.hosts, &args.rails)?,
+    };
+    let lab = Lab::up(&args.name, &topology)?.keep()?;
+    print(&lab.summary()?, printer)
+}
+
+fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
+    let (program, rest) = args.command.split_first().context("no command was given")?;
+    let error = Lab::open(&args.name)?.command(&args.host, program)?.args(rest).exec();
+    Err(error).with_context(|| format!("cannot run {program} on host {}", args.host))
+}
+
+fn set(args: SetArgs, printer: &Printer) -> anyhow::Result<()> {
+    let index = args.rail.strip_prefix("rail").unwrap_or(&args.rail);
+    let rail: usize = index.parse().with_context(|| format!("bad rail {:?}: write 1 or rail1", args.rail))?;
+    let rate = args.rate.as_deref().map(Rate::parse_optional).transpose()?;
+    let lab = Lab::open(&args.name)?;
+    if let Some(rate) = rate {
+        lab.set_rate(rail, rate)?;
+    }
+    match (args.down, args.cut, args.up) {
+        (true, ..) => lab.set_down(rail)?,
+        (_, true, _) => lab.set_cut(rail)?,
+        (.., true) => lab.set_up(rail)?,
+        _ => {}
+    }
+    let summary = lab.summary()?;
+    let topology = summary.topology.as_ref().context("the lab has just gone")?;
+    printer.row(&rail_row(&summary, topology, rail), rail_text);
+    Ok(())
+}
+
+fn list(printer: &Printer) -> anyhow::Result<()> {
+    let labs = Lab::list()?;
+    if labs.is_empty() {
+        printer.note("no lab is up");
+    }
+    labs.iter().try_for_each(|lab| print(lab, printer))
+}
+
+fn down(args: DownArgs, printer: &Printer) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct DownRow {
+        lab: String,
+        namespaces: usize,
+        processes: usize,
+    }
+    let names = if args.all { Lab::list()?.into_iter().map(|lab| lab.name).collect() } else { vec![args.name] };
+    let mut failures = Vec::new();
+    for lab in names {
+        match Lab::take_down(&lab) {
+            Ok(removed) => {
+                let row = DownRow { lab, namespaces: removed.namespaces, processes: removed.processes };
+                printer.row(&row, |row| match row.namespaces {
+                    0 => format!("lab {}: nothing was there", row.lab),
+                    count => format!("lab {}: {count} namespaces removed", row.lab),
+                });
+                if row.processes > 0 {
+                    printer.note(format!("{} processes were still in it; they go on without a network", row.processes));
+                }
+            }
+            Err(error) => failures.push(format!("{lab}: {error}")),
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("; ")) }
+}
+
+/// One host and its addresses, in the order of the rails.
+#[derive(Serialize)]
+struct HostRow<'a> {
+    kind: &'static str,
+    lab: &'a str,
+    host: &'a str,
+    namespace: String,
+    ports: Vec<PortRow>,
+}
+
+#[derive(Serialize)]
+struct PortRow {
+    rail: usize,
+    port: String,
+    ipv4: String,
+    ipv6: Option<String>,
+}
+
+#[derive(Serialize)]
+struct RailRow<'a> {
+    kind: &'static str,
+    lab: &'a str,
+    rail: usize,
+    hosts: Vec<&'a str>,
+    rate_mbit_s: Option<f64>,
+    /// Where single hosts have their own.
+    rates_mbit_s: std::collections::BTreeMap<&'a str, f64>,
+    mtu_bytes: u32,
+    link: LinkState,
+}
+
+fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
+    let Some(topology) = &summary.topology else {
+        #[derive(Serialize)]
+        struct LeftoverRow<'a> {
+            kind: &'static str,
+            lab: &'a str,
+        }
+        printer.row(&LeftoverRow { kind: "leftover", lab: &summary.name }, |row| {
+            format!("lab {0}: half-made; `multirail lab down --name {0}` removes it", row.lab)
+        });
+        return Ok(());
+    };
+    printer.text(format!("lab {}", summary.name));
+    let lab = Lab::open(&summary.name)?;
+    for host in &topology.hosts {
+        printer.row(&host_row(&lab, summary, topology, host)?, host_text);
+    }
+    for rail in 0..topology.rails.len() {
+        printer.row(&rail_row(summary, topology, rail), rail_text);
+    }
+    Ok(())
+}
+
+fn host_row<'a>(
+    lab: &Lab,
+    summary: &'a Summary,
+    topology: &'a Topology,
+    host: &'a Host,
+) -> anyhow::Result<HostRow<'a>> {
+    let mut ports = Vec::new();
+    for (rail, wanted) in topology.rails.iter().enumerate() {
+        if joins(wanted, host) {
+            let ipv4 = lab.address(&host.name, rail)?.to_string();
+            let ipv6 = lab.address_v6(&host.name, rail)?.map(|address| address.to_string());
+            ports.push(PortRow { rail, port: lab.port(rail)?, ipv4, ipv6 });
+        }
+    }
+    let namespace = lab.namespace(&host.name)?;
+    Ok(HostRow { kind: "host", lab: &summary.name, host: &host.name, namespace, ports })
+}
+
+fn host_text(row: &HostRow<'_>) -> String {
+    let port = |port: &PortRow| {
+        let ipv6 = port.ipv6.as_ref().map(|address| format!(" {address}")).unwrap_or_default();
+        format!("\n    {}  {}{ipv6}", port.port, port.ipv4)
+    };
+    format!("  host {} ({}){}", row.host, row.namespace, row.ports.iter().map(port).collect::<String>())
+}
+
+fn rail_row<'a>(summary: &'a Summary, topology: &'a Topology, rail: usize) -> RailRow<'a> {
+    let wanted = &topology.rails[rail];
+    RailRow {
+        kind: "rail",
+        lab: &summary.name,
+        rail,
+        hosts: topology.hosts.iter().filter(|host| joins(wanted, host)).map(|host| host.name.as_str()).collect(),
+        rate_mbit_s: wanted.rate.map(Rate::mbit_s),
+        rates_mbit_s: wanted.rates.iter().map(|(host, rate)| (host.as_str(), rate.mbit_s())).collect(),
+        mtu_bytes: wanted.mtu,
+        link: summary.links[rail],
+    }
+}
+
+fn rail_text(row: &RailRow<'_>) -> String {
+    let rate = row.rate_mbit_s.map_or("unshaped".to_owned(), |rate| format!("{rate} Mbit/s"));
+    let own = |(host, rate): (&&str, &f64)| format!(", {host} {rate} Mbit/s");
+    let own: String = row.rates_mbit_s.iter().map(own).collect();
+    let link = match row.link {
+        LinkState::Up => "",
+        LinkState::Down => ", down",
+        LinkState::Cut => ", cut",
+    };
+    format!("  rail {}: {}, {rate}{own}, mtu {}{link}", row.rail, row.hosts.join(" - "), row.mtu_bytes)
+}
+
+fn joins(rail: &Rail, host: &Host) -> bool {
+    rail.hosts.is_empty() || rail.hosts.contains(&host.name)
 }

@@ -1,0 +1,123 @@
+//! What can go wrong, who caused it, and what to do about it.
+
+use std::path::PathBuf;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a lab could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller may not make network namespaces.
+    #[error("making network namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)\nhint: run this with sudo")]
+    NotRoot,
+    /// `ip` or `tc` is not installed.
+    #[error("the command `{0}` was not found\nhint: it is in the package iproute2 (`apt install iproute2`)")]
+    CommandMissing(&'static str),
+    /// The kernel refused what `ip` or `tc` asked for.
+    #[error("`{command}` failed: {stderr}")]
+    Command {
+        /// The command and, where it ran, the namespace.
+        command: String,
+        /// What it said, and the line of its input that it said it of.
+        stderr: String,
+    },
+    /// A rate that cannot be read.
+    #[error("bad rate {input:?}: {reason}\nhint: write 100mbit, 2.5gbit, 500kbit, or `-` for a rail without a rate")]
+    BadRate {
+        /// What was given.
+        input: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A host or lab name that cannot be part of a namespace's name.
+    #[error("bad {what} name {name:?}: {reason}")]
+    BadName {
+        /// `host` or `lab`.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
+    /// A topology that makes no network.
+    #[error("bad topology: {0}")]
+    BadTopology(String),
+    /// A topology file that is not the TOML it should be.
+    #[error("cannot read the topology {path}: {reason}")]
+    TopologyFile {
+        /// The file, or `<text>`.
+        path: String,
+        /// The parser's words.
+        reason: String,
+    },
+    /// A lab of this name is there already.
+    #[error("lab {0:?} is up already\nhint: `multirail lab down --name {0}` takes it down, also when it is half-made")]
+    AlreadyUp(String),
+    /// There is no lab of this name.
+    #[error("lab {0:?} is not up\nhint: `multirail lab list` shows what is")]
+    NotUp(String),
+    /// The lab has no such host.
+    #[error("lab {lab:?} has no host {host:?}, only {}", known.join(", "))]
+    NoHost {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        host: String,
+        /// The hosts that there are.
+        known: Vec<String>,
+    },
+    /// The lab has no such rail.
+    #[error("lab {lab:?} has no rail {rail}, only 0 to {}", rails.saturating_sub(1))]
+    NoRail {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        rail: usize,
+        /// How many rails there are.
+        rails: usize,
+    },
+    /// The rail does not reach that host.
+    #[error("rail {rail} of lab {lab:?} does not reach host {host:?}")]
+    NotOnRail {
+        /// The lab.
+        lab: String,
+        /// The rail.
+        rail: usize,
+        /// The host.
+        host: String,
+    },
+    /// The kernel refused the value of a sysctl, or has no such sysctl.
+    #[error("host {host:?}: cannot set {key} to {value:?}: {source}{hint}")]
+    Sysctl {
+        /// The host.
+        host: String,
+        /// The sysctl, with dots.
+        key: String,
+        /// The value.
+        value: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+        /// What to do, on a line of its own, where known.
+        hint: &'static str,
+    },
+    /// A namespace could not be entered, or a port's offloads not be set.
+    #[error("namespace {namespace}: {doing}: {source}")]
+    Namespace {
+        /// The namespace.
+        namespace: String,
+        /// What was tried.
+        doing: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The file in which a lab's state is kept could not be read or written.
+    #[error("lab state {}: {source}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer, or the parser's.
+        source: std::io::Error,
+    },
+}
