@@ -4,6 +4,8 @@
 //! (`now_us`, microseconds since any fixed point), so the same code runs on sockets, in property tests and in [`sim`].
 
 pub mod ledger;
+pub mod sim;
 pub mod striping;
+pub mod topology;
 pub mod units;
 pub mod wire;

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_a_lost_channel_had_not_claimed_comes_back() {
         let mut s = EqualPartition::new(100, &[UP, UP]);
-        assert_eq!(s.lost(1, &[UP, DOWN]), [50..100]);
+        assert_eq!(s.lost(1, &[UP, DOWN]), vec![Range { start: 50, end: 100 }]);
         assert_eq!(s.unclaimed_bytes(), 50);
     }
 
