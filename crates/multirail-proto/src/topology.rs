@@ -1,0 +1,489 @@
+//! Which pairs of addresses of two hosts become rails, in which order, and why not the others (DESIGN decision 8).
+//!
+//! A rail is worth having where it adds a port: every port of either host should be on at least one rail, and a pair
+//! both of whose ports are on rails already would only compete with them. So this is an edge cover of a bipartite graph
+//! whose vertices are *ports* (not addresses), built in phases: the pairs that stand, a maximum matching of ports that
+//! share a network, partners for ports that are left over, and then the same for ports that share none (sites with a
+//! router between them). Maximum, because a greedy matching would leave ports to double up that need not.
+
+mod filter;
+#[cfg(test)]
+mod tests;
+
+pub use filter::{ParseFilterError, RailFilter};
+
+use crate::wire::Port;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Addresses of one host that are considered; further ones are ignored, since a peer chooses how many it sends and all
+/// pairs are formed.
+pub const MAX_ADDRESSES: usize = 64;
+
+/// The speed in Mbit/s that a port which does not tell its own counts for when leftover ports are spread.
+const ASSUMED_SPEED_MBIT_S: u32 = 1000;
+
+/// Two addresses, and whether they are a rail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The port on the host that dials.
+    pub local: Port,
+    /// The port on the other host. Without a name where the address is not among those it told (a NAT between).
+    pub remote: Port,
+    /// Why this is not a rail; `None` if it is one.
+    pub skip: Option<Skip>,
+}
+
+impl Pair {
+    /// Whether the pair is to be used.
+    pub fn is_rail(&self) -> bool {
+        self.skip.is_none()
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_pair(f, &self.local, &self.remote)
+    }
+}
+
+/// Why a pair of addresses is not a rail. Displays as one phrase for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skip {
+    /// One is IPv4, the other IPv6.
+    DifferentFamily,
+    /// The addresses are in different networks, and both ports have a rail without this pair.
+    NoCommonNetwork,
+    /// Both ports are on rails already.
+    PortsServed {
+        /// The rails, as `eth0 10.0.0.1 -> 10.0.0.2`.
+        by: String,
+    },
+    /// The same two ports are a rail with addresses of the other family.
+    SameAsAnotherFamily {
+        /// That rail.
+        by: String,
+    },
+    /// A link-local address: the same on every link, so it names no port.
+    LinkLocal,
+    /// A loopback, multicast or unspecified address, which no other host answers at.
+    NotReachableAddress,
+    /// This host has the remote address itself, as every host has that of a container bridge.
+    OwnAddress,
+    /// Both ends are one host: its own connection is the rail.
+    SameHost {
+        /// That connection.
+        by: String,
+    },
+    /// The user's choice of rails leaves it out.
+    FilteredOut,
+    /// It was dialled and did not answer.
+    Unreachable {
+        /// What the attempt ended with.
+        error: String,
+    },
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Skip::DifferentFamily => write!(f, "one address is IPv4 and the other IPv6"),
+            Skip::NoCommonNetwork => write!(f, "different networks, and both ports have a better partner"),
+            Skip::PortsServed { by } => write!(f, "both ports already used by {by}"),
+            Skip::SameAsAnotherFamily { by } => write!(f, "the same two ports as {by}"),
+            Skip::LinkLocal => write!(f, "link-local address"),
+            Skip::NotReachableAddress => write!(f, "not an address that another host can be reached at"),
+            Skip::OwnAddress => write!(f, "this host has the remote address itself"),
+            Skip::SameHost { by } => write!(f, "both ends are the same host, connected by {by}"),
+            Skip::FilteredOut => write!(f, "left out by --rails"),
+            Skip::Unreachable { error } => write!(f, "unreachable: {error}"),
+        }
+    }
+}
+
+/// A pair that was dialled in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreachable {
+    /// The address dialled from.
+    pub local: IpAddr,
+    /// The address dialled.
+    pub remote: IpAddr,
+    /// What the attempt ended with, for people.
+    pub error: String,
+}
+
+/// All pairs of addresses of two hosts: first the rails in order of preference, then the others with the reason.
+///
+/// `connected` are the addresses of the first connection (local, remote). It works, so it is the first rail, also if the
+/// addresses are on neither list; only `filter` can take it out. If it stays on one host it is the only rail.
+pub fn pair(local: &[Port], remote: &[Port], connected: Option<(IpAddr, IpAddr)>, filter: &RailFilter) -> Vec<Pair> {
+    pair_excluding(local, remote, connected.as_slice(), filter, &[])
+}
+
+/// As [`pair`], once some pairs have been dialled: those in `standing` (the first connection first) stay rails, those in
+/// `unreachable` are none, and the ports that lost theirs get the next best partner.
+pub fn pair_excluding(
+    local: &[Port],
+    remote: &[Port],
+    standing: &[(IpAddr, IpAddr)],
+    filter: &RailFilter,
+    unreachable: &[Unreachable],
+) -> Vec<Pair> {
+    let standing: Vec<_> =
+        standing.iter().take(MAX_ADDRESSES).map(|(l, r)| (l.to_canonical(), r.to_canonical())).collect();
+    let local = Side::new(local, standing.iter().map(|s| s.0));
+    let remote = Side::new(remote, standing.iter().map(|s| s.1));
+    let mut choice = Choice::new(local, remote, &standing, filter, unreachable);
+    choice.take_standing();
+    for class in [Class::CommonNetwork, Class::Routed] {
+        choice.match_free_ports(class);
+        choice.cover_rest(class);
+    }
+    choice.into_pairs()
+}
+
+/// How good a pair is; better is less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    /// Works already: its place in the list of standing pairs.
+    Standing(usize),
+    /// Neighbours in one network.
+    CommonNetwork,
+    /// A router stands between the two, if there is a way at all.
+    Routed,
+}
+
+/// One host: its addresses, and the ports that they are on.
+struct Side {
+    addresses: Vec<Port>,
+    /// For every address its port, a number below `ports`.
+    port_of: Vec<usize>,
+    /// For every port: fast ones first, then as the host lists them.
+    rank: Vec<usize>,
+    speed_mbit_s: Vec<u32>,
+    /// For every port the rails chosen on it.
+    rails: Vec<usize>,
+}
+
+impl Side {
+    fn new(all: &[Port], standing: impl Iterator<Item = IpAddr>) -> Side {
+        let mut side = Side { addresses: vec![], port_of: vec![], rank: vec![], speed_mbit_s: vec![], rails: vec![] };
+        let mut indices = Vec::new();
+        for port in all.iter().take(MAX_ADDRESSES) {
+            side.add(port.clone(), Some(port.index), &mut indices);
+        }
+        for address in standing {
+            match all.iter().find(|p| p.address == address) {
+                Some(port) => side.add(port.clone(), Some(port.index), &mut indices),
+                None => {
+                    let prefix_bits = if address.is_ipv4() { 32 } else { 128 };
+                    let port = Port { name: String::new(), index: 0, address, prefix_bits, speed_mbit_s: 0 };
+                    side.add(port, None, &mut indices);
+                }
+            }
+        }
+        let mut order: Vec<usize> = (0..indices.len()).collect();
+        order.sort_by_key(|&p| (std::cmp::Reverse(side.speed_mbit_s[p]), p));
+        side.rank = vec![0; order.len()];
+        for (rank, port) in order.into_iter().enumerate() {
+            side.rank[port] = rank;
+        }
+        side.rails = vec![0; indices.len()];
+        side
+    }
+
+    /// `index` tells ports apart; `None` is an address of which nothing is known, and a port of its own.
+    fn add(&mut self, port: Port, index: Option<u32>, indices: &mut Vec<Option<u32>>) {
+        if self.addresses.iter().any(|p| p.address == port.address) {
+            return;
+        }
+        let at = indices.iter().position(|i| index.is_some() && *i == index).unwrap_or_else(|| {
+            indices.push(index);
+            self.speed_mbit_s.push(0);
+            indices.len() - 1
+        });
+        self.speed_mbit_s[at] = self.speed_mbit_s[at].max(port.speed_mbit_s);
+        self.port_of.push(at);
+        self.addresses.push(port);
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|p| p.address == address)
+    }
+
+    /// Ports without a rail, best first.
+    fn free(&self) -> Vec<usize> {
+        let mut free: Vec<usize> = (0..self.rails.len()).filter(|&p| self.rails[p] == 0).collect();
+        free.sort_by_key(|&p| self.rank[p]);
+        free
+    }
+
+    /// What one more rail could get of a port, in bit/s, so that whole numbers tell shares apart.
+    fn share(&self, port: usize) -> u64 {
+        let speed = match self.speed_mbit_s[port] {
+            0 => ASSUMED_SPEED_MBIT_S,
+            known => known,
+        };
+        u64::from(speed) * 1_000_000 / (self.rails[port] as u64 + 1)
+    }
+}
+
+/// The best pair of addresses between two ports. The order of the fields is the order of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Edge {
+    class: Class,
+    other_family: bool,
+    other_scope: bool,
+    local: usize,
+    remote: usize,
+}
+
+struct Choice {
+    local: Side,
+    remote: Side,
+    /// For every pair of addresses, row by row of local ones, why it cannot be a rail.
+    refused: Vec<Option<Skip>>,
+    /// For every pair of ports that could be a rail.
+    edges: BTreeMap<(usize, usize), Edge>,
+    /// Pairs of ports, the best first.
+    chosen: Vec<(usize, usize)>,
+}
+
+impl Choice {
+    fn new(
+        local: Side,
+        remote: Side,
+        standing: &[(IpAddr, IpAddr)],
+        filter: &RailFilter,
+        unreachable: &[Unreachable],
+    ) -> Choice {
+        let mut choice = Choice { local, remote, refused: vec![], edges: BTreeMap::new(), chosen: vec![] };
+        // The family that is known to work on the ports of the first connection.
+        let first = standing.first().map(|&(l, r)| {
+            let at = |side: &Side, a| side.addresses.iter().position(|p| p.address == a).map(|i| side.port_of[i]);
+            (at(&choice.local, l), at(&choice.remote, r), l.is_ipv6())
+        });
+        let only = standing.first().filter(|(l, r)| l == r || l.is_loopback() || r.is_loopback());
+        for (l, local) in choice.local.addresses.iter().enumerate() {
+            for (r, remote) in choice.remote.addresses.iter().enumerate() {
+                let stands = standing.iter().position(|&s| s == (local.address, remote.address));
+                let verdict = match only {
+                    _ if !filter.admits(local, remote.address) => Err(Skip::FilteredOut),
+                    Some(&(a, b)) if (a, b) != (local.address, remote.address) => {
+                        Err(Skip::SameHost { by: format!("{a} -> {b}") })
+                    }
+                    _ => judge(local, remote, stands, choice.local.has(remote.address), unreachable),
+                };
+                match verdict {
+                    Ok(class) => {
+                        let ports = (choice.local.port_of[l], choice.remote.port_of[r]);
+                        let prefer_ipv6 =
+                            first.is_some_and(|(fl, fr, ipv6)| ipv6 && (fl == Some(ports.0) || fr == Some(ports.1)));
+                        let edge = Edge {
+                            class,
+                            other_family: local.address.is_ipv6() != prefer_ipv6,
+                            other_scope: is_private(local.address) != is_private(remote.address),
+                            local: l,
+                            remote: r,
+                        };
+                        choice.edges.entry(ports).and_modify(|e| *e = edge.min(*e)).or_insert(edge);
+                        choice.refused.push(None);
+                    }
+                    Err(skip) => choice.refused.push(Some(skip)),
+                }
+            }
+        }
+        choice
+    }
+
+    fn choose(&mut self, ports: (usize, usize)) {
+        self.local.rails[ports.0] += 1;
+        self.remote.rails[ports.1] += 1;
+        self.chosen.push(ports);
+    }
+
+    fn take_standing(&mut self) {
+        let mut standing: Vec<_> =
+            self.edges.iter().filter(|(_, e)| matches!(e.class, Class::Standing(_))).map(|(&p, &e)| (e, p)).collect();
+        standing.sort_unstable();
+        standing.into_iter().for_each(|(_, ports)| self.choose(ports));
+    }
+
+    /// Gives as many free ports as possible a free partner each: augmenting paths, starting from the best ports, so that
+    /// the i-th gets the i-th wherever that costs nobody a partner.
+    fn match_free_ports(&mut self, class: Class) {
+        let (rows, columns) = (self.local.free(), self.remote.free());
+        let partners: BTreeMap<usize, Vec<usize>> = rows
+            .iter()
+            .map(|&l| {
+                let edge = |r: usize| self.edges.get(&(l, r)).filter(|e| e.class == class);
+                let mut row: Vec<_> =
+                    columns.iter().filter_map(|&r| Some((edge(r)?.other_scope, self.remote.rank[r], r))).collect();
+                row.sort_unstable();
+                (l, row.into_iter().map(|(_, _, r)| r).collect())
+            })
+            .collect();
+        let mut taken_by = BTreeMap::new();
+        for &l in &rows {
+            augment(l, &partners, &mut taken_by, &mut vec![false; self.remote.rails.len()]);
+        }
+        let mut matched: Vec<_> = taken_by.into_iter().map(|(r, l)| (l, r)).collect();
+        matched.sort_by_key(|&(l, r)| (self.local.rank[l], self.remote.rank[r]));
+        matched.into_iter().for_each(|ports| self.choose(ports));
+    }
+
+    /// Gives every port that is still free the partner that has the most to spare.
+    fn cover_rest(&mut self, class: Class) {
+        let best = |side: &Side, partners: &mut dyn Iterator<Item = (bool, usize)>| {
+            partners.min_by_key(|&(scope, p)| (scope, std::cmp::Reverse(side.share(p)), side.rank[p])).map(|(_, p)| p)
+        };
+        for l in self.local.free() {
+            let mut partners = self.edges.range((l, 0)..=(l, usize::MAX)).filter(|(_, e)| e.class == class);
+            let found = best(&self.remote, &mut partners.by_ref().map(|(&(_, r), e)| (e.other_scope, r)));
+            found.into_iter().for_each(|r| self.choose((l, r)));
+        }
+        for r in self.remote.free() {
+            let mut partners = self.edges.iter().filter(|(p, e)| p.1 == r && e.class == class);
+            let found = best(&self.local, &mut partners.by_ref().map(|(&(l, _), e)| (e.other_scope, l)));
+            found.into_iter().for_each(|l| self.choose((l, r)));
+        }
+    }
+
+    fn into_pairs(self) -> Vec<Pair> {
+        let edge_of = |ports: &(usize, usize)| self.edges[ports];
+        let name = |e: Edge| Name(&self.local.addresses[e.local], &self.remote.addresses[e.remote]).to_string();
+        let pair = |l: usize, r: usize, skip| Pair {
+            local: self.local.addresses[l].clone(),
+            remote: self.remote.addresses[r].clone(),
+            skip,
+        };
+        let mut pairs: Vec<Pair> =
+            self.chosen.iter().map(edge_of).map(|edge| pair(edge.local, edge.remote, None)).collect();
+        let columns = self.remote.addresses.len();
+        for (at, refused) in self.refused.iter().enumerate() {
+            let (l, r) = (at / columns, at % columns);
+            let ports = (self.local.port_of[l], self.remote.port_of[r]);
+            let skip = match refused {
+                Some(skip) => skip.clone(),
+                None if self.chosen.contains(&ports) => {
+                    let edge = edge_of(&ports);
+                    let by = name(edge);
+                    if (edge.local, edge.remote) == (l, r) {
+                        continue;
+                    }
+                    if self.local.addresses[edge.local].address.is_ipv4() == self.local.addresses[l].address.is_ipv4() {
+                        Skip::PortsServed { by }
+                    } else {
+                        Skip::SameAsAnotherFamily { by }
+                    }
+                }
+                None if !in_common_network(&self.local.addresses[l], &self.remote.addresses[r]) => {
+                    Skip::NoCommonNetwork
+                }
+                None => {
+                    let on_local = self.chosen.iter().find(|c| c.0 == ports.0).map(edge_of);
+                    let on_remote = self.chosen.iter().find(|c| c.1 == ports.1).map(edge_of);
+                    let by: Vec<String> = [on_local, on_remote].into_iter().flatten().map(name).collect();
+                    Skip::PortsServed { by: by.join(" and ") }
+                }
+            };
+            pairs.push(pair(l, r, Some(skip)));
+        }
+        pairs
+    }
+}
+
+/// What two addresses are to each other, if they can be a rail at all.
+fn judge(
+    local: &Port,
+    remote: &Port,
+    stands: Option<usize>,
+    remote_is_own: bool,
+    unreachable: &[Unreachable],
+) -> Result<Class, Skip> {
+    let failed =
+        |u: &&Unreachable| (u.local.to_canonical(), u.remote.to_canonical()) == (local.address, remote.address);
+    if let Some(failure) = unreachable.iter().find(failed) {
+        return Err(Skip::Unreachable { error: failure.error.clone() });
+    }
+    if let Some(place) = stands {
+        return Ok(Class::Standing(place));
+    }
+    if local.address.is_ipv4() != remote.address.is_ipv4() {
+        return Err(Skip::DifferentFamily);
+    }
+    for address in [local.address, remote.address] {
+        if is_link_local(address) {
+            return Err(Skip::LinkLocal);
+        }
+        if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
+            return Err(Skip::NotReachableAddress);
+        }
+    }
+    if remote_is_own {
+        return Err(Skip::OwnAddress);
+    }
+    Ok(if in_common_network(local, remote) { Class::CommonNetwork } else { Class::Routed })
+}
+
+/// Finds `l` a partner, moving others to their next one where that frees one. `taken_by` is the matching so far.
+fn augment(
+    l: usize,
+    partners: &BTreeMap<usize, Vec<usize>>,
+    taken_by: &mut BTreeMap<usize, usize>,
+    seen: &mut [bool],
+) -> bool {
+    // Recursion is no deeper than there are ports: every level marks one as seen.
+    for &r in partners.get(&l).map_or(&[][..], Vec::as_slice) {
+        if !std::mem::replace(&mut seen[r], true) {
+            let free = match taken_by.get(&r) {
+                None => true,
+                Some(&other) => augment(other, partners, taken_by, seen),
+            };
+            if free {
+                taken_by.insert(r, l);
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Whether each finds the other in its own network: with prefixes that disagree, one of them needs a router.
+fn in_common_network(a: &Port, b: &Port) -> bool {
+    let covers = |p: &Port, other: IpAddr| filter::in_network(other, p.address, p.prefix_bits);
+    covers(a, b.address) && covers(b, a.address)
+}
+
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Addresses that only hosts of the same organization reach. Of a private and a public one, at most one side can dial.
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private(),
+        IpAddr::V6(v6) => v6.is_unique_local(),
+    }
+}
+
+struct Name<'a>(&'a Port, &'a Port);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_pair(f, self.0, self.1)
+    }
+}
+
+/// Without the remote port's name: the other side chose that, and it may hold anything.
+fn write_pair(f: &mut fmt::Formatter<'_>, local: &Port, remote: &Port) -> fmt::Result {
+    if !local.name.is_empty() {
+        write!(f, "{} ", local.name)?;
+    }
+    write!(f, "{} -> {}", local.address, remote.address)
+}
