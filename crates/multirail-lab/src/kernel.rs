@@ -1,6 +1,7 @@
 //! Every call of `ip` and `tc`. Many commands go to one process by `-batch`, so that a lab is up in a moment.
 
 use crate::error::{Error, Result};
+use crate::plan::Port;
 use crate::shaping::Shaping;
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -8,6 +9,8 @@ use std::process::{Command, Stdio};
 
 /// What a silent cut is found by when it is healed.
 const CUT_FILTER: &str = "ingress pref 1 handle 0xc07 protocol all bpf";
+/// The link group of all ports, by which they are deleted at once: each deletion by itself waits for a grace period.
+const PORT_GROUP: u32 = 0x6d72;
 /// The kernel's own limit for a device that does not say otherwise.
 const GSO_MAX_SEGS_DEFAULT: u32 = 65_535;
 
@@ -51,10 +54,12 @@ impl<'a> Batch<'a> {
         self.ip(format!("netns add {namespace}"));
     }
 
-    pub(crate) fn add_pair(&mut self, (ns_1, port_1): (&str, &str), (ns_2, port_2): (&str, &str), mtu_bytes: u32) {
-        self.ip(format!(
-            "link add name {port_1} mtu {mtu_bytes} netns {ns_1} type veth peer name {port_2} mtu {mtu_bytes} netns {ns_2}"
-        ));
+    pub(crate) fn add_pair(&mut self, one: &Port, other: &Port, mtu_bytes: u32) {
+        let end = |port: &Port| {
+            let Port { name, index, namespace, .. } = port;
+            format!("name {name} index {index} mtu {mtu_bytes} group {PORT_GROUP} netns {namespace}")
+        };
+        self.ip(format!("link add {} type veth peer {}", end(one), end(other)));
     }
 
     pub(crate) fn add_bridge(&mut self, bridge: &str, mtu_bytes: u32) {
@@ -83,8 +88,8 @@ impl<'a> Batch<'a> {
         self.ip(format!("link set dev {port} down"));
     }
 
-    pub(crate) fn delete_link(&mut self, port: &str) {
-        self.ip(format!("link delete dev {port}"));
+    pub(crate) fn delete_all_ports(&mut self) {
+        self.ip(format!("link delete group {PORT_GROUP}"));
     }
 
     /// HTB charges a GSO packet as one that has already left, so TCP must not make any: one segment a packet.

@@ -1,14 +1,14 @@
 //! A lab that is up: what can be done with it, and how it comes and goes.
 
 use crate::error::{Error, Result};
-use crate::kernel::{self, Batch};
+use crate::kernel::Batch;
 use crate::rate::Rate;
 use crate::shaping::Shaping;
 use crate::state::{self, Owner, State};
 use crate::topology::{self, Topology};
-use crate::{names, netns, offload, plan};
+use crate::{kernel, lifecycle, names, netns, plan};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -65,23 +65,28 @@ impl Lab {
     pub fn up(name: &str, topology: &Topology) -> Result<Self> {
         names::check_lab(name)?;
         topology.check()?;
-        if !nix::unistd::geteuid().is_root() {
-            return Err(Error::NotRoot);
-        }
-        kernel::check_commands()?;
+        Self::supported()?;
+        let topology = without_missing_ipv6(topology);
         let _lock = state::lock()?;
-        take_down_stale()?;
-        if state::names().iter().any(|there| there == name) || namespaces_of(name).next().is_some() {
+        lifecycle::take_down_stale()?;
+        if state::names().iter().any(|there| there == name) || lifecycle::namespaces_of(name).next().is_some() {
             return Err(Error::AlreadyUp(name.to_owned()));
         }
         let links = vec![LinkState::Up; topology.rails.len()];
         state::write(name, &State { topology: topology.clone(), links, owner: Some(Owner::this_process()) })?;
-        if let Err(error) = make(name, topology) {
+        if let Err(error) = lifecycle::make(name, &topology) {
             // The first error is the one to report; what this one leaves, the next `up` removes.
-            let _ = take_down_locked(name);
+            let _ = lifecycle::take_down(name);
             return Err(error);
         }
-        Ok(Self { name: name.to_owned(), topology: topology.clone(), taken_down_on_drop: true })
+        Ok(Self { name: name.to_owned(), topology, taken_down_on_drop: true })
+    }
+
+    /// Whether labs can be made here: by root, who may make namespaces, with `ip` and `tc`. Tests that need a lab skip
+    /// where this is an error, and print it.
+    pub fn supported() -> Result<()> {
+        kernel::check_commands()?;
+        netns::check_permitted()
     }
 
     /// Makes a lab under a name that no other has: for tests, which may run at the same time.
@@ -100,7 +105,10 @@ impl Lab {
     /// Lets the lab stay when this process ends.
     pub fn keep(mut self) -> Result<Self> {
         let _lock = state::lock()?;
-        self.change_state(|state| state.owner = None)?;
+        self.change_state(|state| {
+            state.owner = None;
+            Ok(())
+        })?;
         self.taken_down_on_drop = false;
         Ok(self)
     }
@@ -111,7 +119,7 @@ impl Lab {
     pub fn take_down(name: &str) -> Result<Removed> {
         names::check_lab(name)?;
         let _lock = state::lock()?;
-        take_down_locked(name)
+        lifecycle::take_down(name)
     }
 
     /// All labs that are up, and those of which only leftovers are there.
@@ -206,11 +214,11 @@ impl Lab {
                 }
                 batch.run()?;
                 if port.rate.is_some() != shaping.is_some() {
-                    set_offloads(&port.namespace, &[&port.name], shaping.is_none())?;
+                    lifecycle::set_offloads(&port.namespace, &[&port.name], shaping.is_none())?;
                 }
             }
             Ok(())
-        })?
+        })
     }
 
     /// Takes the hosts' ports of a rail down: they lose their carrier, and their routes go.
@@ -234,7 +242,8 @@ impl Lab {
         let _lock = state::lock()?;
         self.change_state(|state| {
             let before = std::mem::replace(&mut state.links[rail], link);
-            for port in plan::ports(&self.name, &state.topology, rail) {
+            let ports = plan::ports(&self.name, &state.topology, rail);
+            for port in &ports {
                 let mut batch = Batch::in_namespace(&port.namespace);
                 if before == LinkState::Cut && link != LinkState::Cut {
                     batch.heal(&port.name);
@@ -249,16 +258,21 @@ impl Lab {
                 }
                 batch.run()?;
             }
+            // Only when both ends of each pair are up.
+            if before == LinkState::Down && link != LinkState::Down {
+                for port in &ports {
+                    lifecycle::wait_ready(&port.namespace, &[&port.name])?;
+                }
+            }
             Ok(())
-        })?
+        })
     }
 
-    /// What the kernel should be doing is written down first, so a failed change leaves a state that `down` still knows.
-    fn change_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T> {
+    /// A change that failed is not written down, so that it can be tried again.
+    fn change_state(&self, change: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let mut state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
-        let outcome = change(&mut state);
-        state::write(&self.name, &state)?;
-        Ok(outcome)
+        change(&mut state)?;
+        state::write(&self.name, &state)
     }
 
     fn check_rail(&self, rail: usize) -> Result<()> {
@@ -293,144 +307,11 @@ impl Drop for Lab {
     }
 }
 
-fn make(lab: &str, topology: &Topology) -> Result<()> {
-    let rails = || 0..topology.rails.len();
-    let mut batch = Batch::initial();
-    for namespace in plan::namespaces(lab, topology) {
-        batch.add_namespace(&namespace);
+/// Where the machine has no IPv6, rails have IPv4 alone.
+fn without_missing_ipv6(topology: &Topology) -> Topology {
+    let mut topology = topology.clone();
+    if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        topology.rails.iter_mut().for_each(|rail| rail.ipv6 = false);
     }
-    batch.run()?;
-
-    // Before the ports are made: what they are born with comes from these.
-    for host in &topology.hosts {
-        set_sysctls(lab, &host.name, &host.sysctl)?;
-    }
-
-    let mut batch = Batch::initial();
-    for rail in rails() {
-        for (one, other) in plan::pairs(lab, topology, rail) {
-            let mtu_bytes = topology.rails[rail].mtu;
-            batch.add_pair((&one.namespace, &one.name), (&other.namespace, &other.name), mtu_bytes);
-        }
-    }
-    batch.run()?;
-
-    for rail in rails() {
-        if let Some(switch) = plan::switch(lab, topology, rail) {
-            let mut batch = Batch::in_namespace(&switch);
-            batch.add_bridge(plan::BRIDGE, topology.rails[rail].mtu);
-            let pairs = plan::pairs(lab, topology, rail);
-            for (_, at_switch) in &pairs {
-                batch.join_bridge(&at_switch.name, plan::BRIDGE);
-            }
-            batch.run()?;
-        }
-    }
-    make_ports(lab, topology)
-}
-
-/// Addresses and shaping, with one `ip` and one `tc` for each namespace.
-fn make_ports(lab: &str, topology: &Topology) -> Result<()> {
-    let mut by_namespace: BTreeMap<String, Vec<(usize, plan::Port)>> = BTreeMap::new();
-    for rail in 0..topology.rails.len() {
-        for port in plan::ports(lab, topology, rail) {
-            by_namespace.entry(port.namespace.clone()).or_default().push((rail, port));
-        }
-    }
-    for (index, host) in topology.hosts.iter().enumerate() {
-        let namespace = names::host_namespace(lab, &host.name);
-        let mut batch = Batch::in_namespace(&namespace);
-        batch.set_up("lo");
-        for (rail, port) in by_namespace.get(&namespace).into_iter().flatten() {
-            batch.add_ipv4(&port.name, topology::ipv4(*rail, index));
-            if topology.rails[*rail].ipv6 {
-                batch.add_ipv6(&port.name, topology::ipv6(*rail, index));
-            }
-        }
-        batch.run()?;
-    }
-    for (namespace, ports) in &by_namespace {
-        let shaped: Vec<&str> =
-            ports.iter().filter(|(_, port)| port.rate.is_some()).map(|(_, port)| port.name.as_str()).collect();
-        set_offloads(namespace, &shaped, false)?;
-        let mut batch = Batch::in_namespace(namespace);
-        for (rail, port) in ports {
-            batch.set_up(&port.name);
-            if let Some(rate) = port.rate {
-                batch.shape(&port.name, &Shaping::new(rate, topology.rails[*rail].mtu));
-            }
-        }
-        batch.run()?;
-    }
-    Ok(())
-}
-
-fn set_offloads(namespace: &str, ports: &[&str], on: bool) -> Result<()> {
-    netns::run_in(namespace, || ports.iter().try_for_each(|port| offload::set_here(port, on)))?
-        .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", source })
-}
-
-/// The lab's own sysctls may be missing where the kernel has no IPv6; the user's may not.
-fn set_sysctls(lab: &str, host: &str, sysctl: &BTreeMap<String, String>) -> Result<()> {
-    netns::run_in(&names::host_namespace(lab, host), || {
-        for interfaces in ["all", "default"] {
-            // A port that goes down would lose its IPv6 addresses for good.
-            let _ = netns::set_sysctl_here(&format!("net.ipv6.conf.{interfaces}.keep_addr_on_down"), "1");
-            // Duplicate detection would delay link-local addresses by a second; there are no duplicates.
-            let _ = netns::set_sysctl_here(&format!("net.ipv6.conf.{interfaces}.accept_dad"), "0");
-        }
-        for (key, value) in sysctl {
-            netns::set_sysctl_here(key, value).map_err(|source| Error::Sysctl {
-                host: host.to_owned(),
-                key: key.clone(),
-                value: value.clone(),
-                hint: sysctl_hint(key, &source),
-                source,
-            })?;
-        }
-        Ok(())
-    })?
-}
-
-fn sysctl_hint(key: &str, error: &std::io::Error) -> &'static str {
-    if key == "net.ipv4.tcp_congestion_control" && error.kind() == std::io::ErrorKind::PermissionDenied {
-        return "\nhint: a namespace may use only what the machine allows to all: \
-                sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'";
-    }
-    ""
-}
-
-fn namespaces_of(lab: &str) -> impl Iterator<Item = String> {
-    netns::list().into_iter().filter(move |namespace| names::lab_of(namespace) == Some(lab))
-}
-
-/// Labs whose process is dead: tests that were killed, and an `up` that was.
-fn take_down_stale() -> Result<()> {
-    for name in state::names() {
-        // A state that cannot be read is somebody's to look at, not ours to remove.
-        if let Ok(Some(State { owner: Some(owner), .. })) = state::read(&name)
-            && !owner.is_alive()
-        {
-            take_down_locked(&name)?;
-        }
-    }
-    Ok(())
-}
-
-fn take_down_locked(name: &str) -> Result<Removed> {
-    let mut removed = Removed::default();
-    for namespace in namespaces_of(name) {
-        removed.processes += netns::processes(&namespace);
-        // A process that stays keeps the nameless namespace, so its ports are removed by hand. One end takes the other
-        // with it, so each is its own batch, and one that has just gone is no error.
-        for port in netns::ports(&namespace) {
-            let mut batch = Batch::in_namespace(&namespace);
-            batch.delete_link(&port);
-            let _ = batch.run();
-        }
-        kernel::delete_namespace(&namespace)?;
-        removed.namespaces += 1;
-    }
-    state::remove(name)?;
-    Ok(removed)
+    topology
 }

@@ -20,10 +20,11 @@
 mod error;
 mod kernel;
 mod lab;
+mod lifecycle;
 mod names;
 mod netns;
-mod offload;
 mod plan;
+mod port;
 mod rate;
 mod shaping;
 mod state;

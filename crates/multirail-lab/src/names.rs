@@ -44,6 +44,10 @@ pub(crate) fn lab_of(namespace: &str) -> Option<&str> {
     check_lab(lab).is_ok().then_some(lab)
 }
 
+pub(crate) fn is_switch(namespace: &str) -> bool {
+    namespace.rsplit_once('-').is_some_and(|(_, host)| host.starts_with("switch."))
+}
+
 /// A host's port on a rail.
 pub(crate) fn host_port(rail: usize) -> String {
     format!("rail{rail}")

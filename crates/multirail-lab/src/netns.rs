@@ -14,6 +14,16 @@ use std::process::Command;
 /// Where `ip netns` keeps the names of namespaces.
 const NAMESPACES_DIR: &str = "/run/netns";
 
+/// Whether namespaces may be made and entered: tried on a thread that ends at once, and the namespace with it.
+pub(crate) fn check_permitted() -> Result<()> {
+    let tried = std::thread::spawn(|| unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)).join();
+    match tried {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(errno)) => Err(failed("of its own", "cannot make it", errno)),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
 /// The names of all namespaces made by this crate, of any lab.
 pub(crate) fn list() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(NAMESPACES_DIR) else { return Vec::new() };
@@ -41,6 +51,10 @@ pub(crate) fn run_in<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
 
 /// A command that will run in the namespace, with a /sys that shows the namespace's ports.
 pub(crate) fn command(namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
+    if !nix::unistd::geteuid().is_root() {
+        // In the child it would be a bare "operation not permitted".
+        return Err(Error::NotRoot);
+    }
     let file = open(namespace)?;
     let mut command = Command::new(program);
     let enter = move || -> io::Result<()> {

@@ -2,18 +2,25 @@
 
 use crate::names;
 use crate::rate::Rate;
-use crate::topology::Topology;
+use crate::topology::{RAILS_MAX, Topology};
 
 /// One end of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// The kernel's number, different at the two ends. By chance they are often the same, and then the kernel takes the
+    /// port for one without a peer, whose change of carrier it may handle a second later.
+    pub(crate) index: usize,
     /// The rate of what leaves here.
     pub(crate) rate: Option<Rate>,
     /// A host's port has addresses; a switch's has none.
     pub(crate) is_host: bool,
 }
+
+/// Above the loopback, the bridge, and what the kernel may put into every namespace (tunl0 and its like).
+const FIRST_SWITCH_INDEX: usize = 100;
+const FIRST_HOST_INDEX: usize = 1000;
 
 /// The name of the bridge in a switch namespace.
 pub(crate) const BRIDGE: &str = "bridge";
@@ -30,6 +37,7 @@ pub(crate) fn pairs(lab: &str, topology: &Topology, rail: usize) -> Vec<(Port, P
         Port {
             namespace: names::host_namespace(lab, name),
             name: names::host_port(rail),
+            index: FIRST_HOST_INDEX + host * RAILS_MAX + rail,
             rate: topology.rails[rail].rate_of(name),
             is_host: true,
         }
@@ -41,7 +49,13 @@ pub(crate) fn pairs(lab: &str, topology: &Topology, rail: usize) -> Vec<(Port, P
     let pair = |&host: &usize| {
         let at_host = host_port(host);
         let name = names::switch_port(host);
-        let at_switch = Port { namespace: switch.clone(), name, rate: at_host.rate, is_host: false };
+        let at_switch = Port {
+            namespace: switch.clone(),
+            name,
+            index: FIRST_SWITCH_INDEX + host,
+            rate: at_host.rate,
+            is_host: false,
+        };
         (at_host, at_switch)
     };
     hosts.iter().map(pair).collect()

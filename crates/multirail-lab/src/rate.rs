@@ -80,13 +80,13 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, bit_s_per_unit) in [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000)] {
-            // A unit is used where at most three decimals are enough: 2.5gbit, but 1234567bit.
+        // The largest unit for which three decimals are enough: 2.5gbit, but 1234.567kbit.
+        for (unit, bit_s_per_unit) in [("gbit", 1_000_000_000), ("mbit", 1_000_000)] {
             if self.bit_s >= bit_s_per_unit && (self.bit_s * 1000).is_multiple_of(bit_s_per_unit) {
                 return write!(f, "{}{unit}", self.bit_s as f64 / bit_s_per_unit as f64);
             }
         }
-        write!(f, "{}bit", self.bit_s)
+        write!(f, "{}kbit", self.bit_s as f64 / 1e3)
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_prints() {
-        for text in ["100mbit", "2.5gbit", "500kbit", "8kbit", "1234567bit", "1000gbit", "25.125mbit"] {
+        for text in ["100mbit", "2.5gbit", "500kbit", "8kbit", "1234.567kbit", "1000gbit", "25.125mbit"] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), text);
         }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 /// The third byte of a rail's IPv4 network is its index.
-const RAILS_MAX: usize = 256;
+pub(crate) const RAILS_MAX: usize = 256;
 /// The last byte of a host's IPv4 address is its index and one; .255 is broadcast.
 const HOSTS_MAX: usize = 254;
 /// IPv6 asks for 1280 at least, IPv4 for 68.

@@ -1,0 +1,185 @@
+//! How a lab comes and goes.
+
+use crate::error::{Error, Result};
+use crate::kernel::{self, Batch};
+use crate::lab::Removed;
+use crate::shaping::Shaping;
+use crate::state::{self, State};
+use crate::topology::{self, Host, Topology};
+use crate::{names, netns, plan, port};
+use std::collections::BTreeMap;
+
+/// Makes namespaces, ports, switches; the state must be written already.
+pub(crate) fn make(lab: &str, topology: &Topology) -> Result<()> {
+    let rails = || 0..topology.rails.len();
+    let mut batch = Batch::initial();
+    for namespace in plan::namespaces(lab, topology) {
+        batch.add_namespace(&namespace);
+    }
+    batch.run()?;
+
+    // Before there are ports, which are born with what net.ipv4.conf.default says.
+    for host in &topology.hosts {
+        set_own_sysctls(lab, host)?;
+        set_sysctls(lab, host, |key| !names_a_port(key))?;
+    }
+
+    let mut batch = Batch::initial();
+    for rail in rails() {
+        for (one, other) in plan::pairs(lab, topology, rail) {
+            let mtu_bytes = topology.rails[rail].mtu;
+            batch.add_pair(&one, &other, mtu_bytes);
+        }
+    }
+    batch.run()?;
+
+    for rail in rails() {
+        if let Some(switch) = plan::switch(lab, topology, rail) {
+            let mut batch = Batch::in_namespace(&switch);
+            batch.add_bridge(plan::BRIDGE, topology.rails[rail].mtu);
+            let pairs = plan::pairs(lab, topology, rail);
+            for (_, at_switch) in &pairs {
+                batch.join_bridge(&at_switch.name, plan::BRIDGE);
+            }
+            batch.run()?;
+        }
+    }
+    configure_ports(lab, topology)?;
+    topology.hosts.iter().try_for_each(|host| set_sysctls(lab, host, names_a_port))
+}
+
+/// Removes whatever there is of a lab. The lock must be held.
+pub(crate) fn take_down(name: &str) -> Result<Removed> {
+    let mut namespaces: Vec<String> = namespaces_of(name).collect();
+    // A switch first: its ports take those of all its hosts with them, in one grace period.
+    namespaces.sort_by_key(|namespace| !names::is_switch(namespace));
+    let mut removed = Removed::default();
+    for namespace in namespaces {
+        removed.processes += netns::processes(&namespace);
+        delete_ports(&namespace);
+        kernel::delete_namespace(&namespace)?;
+        removed.namespaces += 1;
+    }
+    state::remove(name)?;
+    Ok(removed)
+}
+
+/// A process or a socket that stays keeps the nameless namespace, so ports do not go by themselves.
+/// An error is none: the port may have gone with its peer just now, and the namespace may be half-made.
+fn delete_ports(namespace: &str) {
+    if netns::ports(namespace).iter().any(|port| port != plan::BRIDGE) {
+        let mut batch = Batch::in_namespace(namespace);
+        batch.delete_all_ports();
+        let _ = batch.run();
+    }
+}
+
+/// Takes down labs whose process is dead: tests that were killed, and an `up` that was. The lock must be held.
+pub(crate) fn take_down_stale() -> Result<()> {
+    for name in state::names() {
+        // A state that cannot be read is somebody's to look at, not ours to remove.
+        if let Ok(Some(State { owner: Some(owner), .. })) = state::read(&name)
+            && !owner.is_alive()
+        {
+            take_down(&name)?;
+        }
+    }
+    Ok(())
+}
+
+/// The namespaces that a lab has, whatever its state says.
+pub(crate) fn namespaces_of(lab: &str) -> impl Iterator<Item = String> {
+    netns::list().into_iter().filter(move |namespace| names::lab_of(namespace) == Some(lab))
+}
+
+/// Addresses and shaping, with one `ip` and one `tc` for each namespace.
+fn configure_ports(lab: &str, topology: &Topology) -> Result<()> {
+    let mut by_namespace: BTreeMap<String, Vec<(usize, plan::Port)>> = BTreeMap::new();
+    for rail in 0..topology.rails.len() {
+        for port in plan::ports(lab, topology, rail) {
+            by_namespace.entry(port.namespace.clone()).or_default().push((rail, port));
+        }
+    }
+    for (index, host) in topology.hosts.iter().enumerate() {
+        let namespace = names::host_namespace(lab, &host.name);
+        let mut batch = Batch::in_namespace(&namespace);
+        batch.set_up("lo");
+        for (rail, port) in by_namespace.get(&namespace).into_iter().flatten() {
+            batch.add_ipv4(&port.name, topology::ipv4(*rail, index));
+            if topology.rails[*rail].ipv6 {
+                batch.add_ipv6(&port.name, topology::ipv6(*rail, index));
+            }
+        }
+        batch.run()?;
+    }
+    for (namespace, ports) in &by_namespace {
+        let shaped: Vec<&str> =
+            ports.iter().filter(|(_, port)| port.rate.is_some()).map(|(_, port)| port.name.as_str()).collect();
+        set_offloads(namespace, &shaped, false)?;
+        let mut batch = Batch::in_namespace(namespace);
+        for (rail, port) in ports {
+            batch.set_up(&port.name);
+            if let Some(rate) = port.rate {
+                batch.shape(&port.name, &Shaping::new(rate, topology.rails[*rail].mtu));
+            }
+        }
+        batch.run()?;
+    }
+    for (namespace, ports) in &by_namespace {
+        let names: Vec<&str> = ports.iter().map(|(_, port)| port.name.as_str()).collect();
+        wait_ready(namespace, &names)?;
+    }
+    Ok(())
+}
+
+/// Waits until ports of a namespace carry packets.
+pub(crate) fn wait_ready(namespace: &str, ports: &[&str]) -> Result<()> {
+    netns::run_in(namespace, || ports.iter().try_for_each(|name| port::wait_ready_here(name)))?
+        .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "waiting for its ports", source })
+}
+
+/// Switches TSO, GSO and GRO of ports.
+pub(crate) fn set_offloads(namespace: &str, ports: &[&str], on: bool) -> Result<()> {
+    netns::run_in(namespace, || ports.iter().try_for_each(|name| port::set_offloads_here(name, on)))?
+        .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", source })
+}
+
+/// These may be missing where the kernel has no IPv6.
+fn set_own_sysctls(lab: &str, host: &Host) -> Result<()> {
+    netns::run_in(&names::host_namespace(lab, &host.name), || {
+        for interfaces in ["all", "default"] {
+            // A port that goes down would lose its IPv6 addresses for good.
+            let _ = netns::set_sysctl_here(&format!("net.ipv6.conf.{interfaces}.keep_addr_on_down"), "1");
+            // Duplicate detection would delay link-local addresses by a second; there are no duplicates.
+            let _ = netns::set_sysctl_here(&format!("net.ipv6.conf.{interfaces}.accept_dad"), "0");
+        }
+    })
+}
+
+fn set_sysctls(lab: &str, host: &Host, now: fn(&str) -> bool) -> Result<()> {
+    netns::run_in(&names::host_namespace(lab, &host.name), || {
+        for (key, value) in host.sysctl.iter().filter(|(key, _)| now(key)) {
+            netns::set_sysctl_here(key, value).map_err(|source| Error::Sysctl {
+                host: host.name.clone(),
+                key: key.clone(),
+                value: value.clone(),
+                hint: sysctl_hint(key, &source),
+                source,
+            })?;
+        }
+        Ok(())
+    })?
+}
+
+/// Such as net.ipv4.conf.rail0.rp_filter.
+fn names_a_port(key: &str) -> bool {
+    key.split('.').any(|part| part.starts_with("rail"))
+}
+
+fn sysctl_hint(key: &str, error: &std::io::Error) -> &'static str {
+    if key == "net.ipv4.tcp_congestion_control" && error.kind() == std::io::ErrorKind::PermissionDenied {
+        return "\nhint: a namespace may use only what the machine allows to all: \
+                sysctl -w net.ipv4.tcp_allowed_congestion_control='reno cubic bbr'";
+    }
+    ""
+}

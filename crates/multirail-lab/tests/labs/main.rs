@@ -1,0 +1,5 @@
+//! Labs on this machine's kernel. They need root; where labs cannot be made, each test says so and is skipped.
+
+mod common;
+mod lifecycle;
+mod rails;
