@@ -141,6 +141,7 @@ trait Scheme: fmt::Debug + Send {
 pub struct Striping {
     scheme: Box<dyn Scheme>,
     strategy: Strategy,
+    total_bytes: u64,
     /// Ranges that were claimed by a channel that died: claimed again before anything else, with a header each, because
     /// the papers have no rule for them.
     returned: VecDeque<Range<u64>>,
@@ -163,7 +164,7 @@ impl Striping {
             Strategy::TwoEnded => Box::new(two_ended::TwoEnded::new(total_bytes, fragment_bytes, channels)),
             Strategy::Adaptive => Box::new(adaptive::Adaptive::new(total_bytes, fragment_bytes, channels)),
         };
-        Self { scheme, strategy, returned: VecDeque::new() }
+        Self { scheme, strategy, total_bytes, returned: VecDeque::new() }
     }
 
     /// What `channel`, which can take bytes now, shall send.
@@ -190,9 +191,10 @@ impl Striping {
         self.returned.extend(orphans.into_iter().filter(|r| !r.is_empty()));
     }
 
-    /// Puts a claimed range up for claiming again.
+    /// Puts a claimed range up for claiming again. It must not be up already, or with a channel that is still counted on; of an
+    /// empty message, the empty range is what may have been lost.
     pub fn give_back(&mut self, range: Range<u64>) {
-        if !range.is_empty() {
+        if !range.is_empty() || self.total_bytes == 0 {
             self.returned.push_back(range);
         }
     }
