@@ -3,8 +3,10 @@
 use crate::error::{Error, Result};
 use crate::plan::Port;
 use crate::shaping::Shaping;
+use nix::errno::Errno;
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// What a silent cut is found by when it is healed.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 /// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate
 #[derive(Args)]
@@ -68,7 +69,7 @@ struct UpArgs {
     hosts: Vec<String>,
     /// Rates of rails, each joining all hosts: 100mbit, 2.5gbit, or `-` for none
     #[arg(long, value_delimiter = ',', requires = "hosts", allow_hyphen_values = true)]
-    rails: Vec<String>,
+    rails: Vec<GivenRate>,
     /// The lab's name
     #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
@@ -97,10 +98,11 @@ Examples:
   multirail lab set 1 --up")]
 struct SetArgs {
     /// The rail: 1 or rail1
-    rail: String,
+    #[arg(value_parser = parse_rail)]
+    rail: usize,
     /// A new rate for all its ports, or `-` for none
     #[arg(long, required_unless_present_any = ["down", "up", "cut"], allow_hyphen_values = true)]
-    rate: Option<String>,
+    rate: Option<GivenRate>,
     /// Take the hosts' ports down: carrier and routes are lost
     #[arg(long, group = "link")]
     down: bool,
@@ -132,6 +134,23 @@ struct DownArgs {
     all: bool,
 }
 
+/// A rate, or none where a dash was given.
+#[derive(Clone, Copy)]
+struct GivenRate(Option<Rate>);
+
+impl FromStr for GivenRate {
+    type Err = multirail_lab::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Rate::parse_optional(text).map(Self)
+    }
+}
+
+fn parse_rail(text: &str) -> Result<usize, String> {
+    let index = text.strip_prefix("rail").unwrap_or(text);
+    index.parse().map_err(|_| "write 1 or rail1".to_owned())
+}
+
 pub fn run(args: LabArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     match args.command {
         LabCommand::Up(args) => up(args, printer)?,
@@ -146,7 +165,11 @@ pub fn run(args: LabArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
 fn up(args: UpArgs, printer: &Printer) -> anyhow::Result<()> {
     let topology = match args.topology {
         Some(path) => Topology::from_file(&path)?,
-        None => Topology::simple(&args.hosts, &args.rails)?,
+        None => {
+            let host = |name: &String| Host { name: name.clone(), ..Host::default() };
+            let rail = |rate: &GivenRate| Rail { rate: rate.0, ..Rail::default() };
+            Topology { hosts: args.hosts.iter().map(host).collect(), rails: args.rails.iter().map(rail).collect() }
+        }
     };
     let lab = Lab::up(&args.name, &topology)?.keep()?;
     print(&lab.summary()?, printer)
@@ -159,11 +182,9 @@ fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn set(args: SetArgs, printer: &Printer) -> anyhow::Result<()> {
-    let index = args.rail.strip_prefix("rail").unwrap_or(&args.rail);
-    let rail: usize = index.parse().with_context(|| format!("bad rail {:?}: write 1 or rail1", args.rail))?;
-    let rate = args.rate.as_deref().map(Rate::parse_optional).transpose()?;
+    let rail = args.rail;
     let lab = Lab::open(&args.name)?;
-    if let Some(rate) = rate {
+    if let Some(GivenRate(rate)) = args.rate {
         lab.set_rate(rail, rate)?;
     }
     match (args.down, args.cut, args.up) {
