@@ -7,14 +7,16 @@
 //! router between them). Maximum, because a greedy matching would leave ports to double up that need not.
 
 mod filter;
+mod pair;
 #[cfg(test)]
 mod tests;
 
 pub use filter::{ParseFilterError, RailFilter};
+pub use pair::{Pair, Skip, Unreachable};
 
 use crate::wire::Port;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::IpAddr;
 
 /// Addresses of one host that are considered; further ones are ignored, since a peer chooses how many it sends and all
@@ -23,96 +25,6 @@ pub const MAX_ADDRESSES: usize = 64;
 
 /// The speed in Mbit/s that a port which does not tell its own counts for when leftover ports are spread.
 const ASSUMED_SPEED_MBIT_S: u32 = 1000;
-
-/// Two addresses, and whether they are a rail.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    /// The port on the host that dials.
-    pub local: Port,
-    /// The port on the other host. Without a name where the address is not among those it told (a NAT between).
-    pub remote: Port,
-    /// Why this is not a rail; `None` if it is one.
-    pub skip: Option<Skip>,
-}
-
-impl Pair {
-    /// Whether the pair is to be used.
-    pub fn is_rail(&self) -> bool {
-        self.skip.is_none()
-    }
-}
-
-impl fmt::Display for Pair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_pair(f, &self.local, &self.remote)
-    }
-}
-
-/// Why a pair of addresses is not a rail. Displays as one phrase for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Skip {
-    /// One is IPv4, the other IPv6.
-    DifferentFamily,
-    /// The addresses are in different networks, and both ports have a rail without this pair.
-    NoCommonNetwork,
-    /// Both ports are on rails already.
-    PortsServed {
-        /// The rails, as `eth0 10.0.0.1 -> 10.0.0.2`.
-        by: String,
-    },
-    /// The same two ports are a rail with addresses of the other family.
-    SameAsAnotherFamily {
-        /// That rail.
-        by: String,
-    },
-    /// A link-local address: the same on every link, so it names no port.
-    LinkLocal,
-    /// A loopback, multicast or unspecified address, which no other host answers at.
-    NotReachableAddress,
-    /// This host has the remote address itself, as every host has that of a container bridge.
-    OwnAddress,
-    /// Both ends are one host: its own connection is the rail.
-    SameHost {
-        /// That connection.
-        by: String,
-    },
-    /// The user's choice of rails leaves it out.
-    FilteredOut,
-    /// It was dialled and did not answer.
-    Unreachable {
-        /// What the attempt ended with.
-        error: String,
-    },
-}
-
-impl fmt::Display for Skip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Skip::DifferentFamily => write!(f, "one address is IPv4 and the other IPv6"),
-            Skip::NoCommonNetwork => write!(f, "different networks, and both ports have a better partner"),
-            Skip::PortsServed { by } => write!(f, "both ports already used by {by}"),
-            Skip::SameAsAnotherFamily { by } => write!(f, "the same two ports as {by}"),
-            Skip::LinkLocal => write!(f, "link-local address"),
-            Skip::NotReachableAddress => write!(f, "not an address that another host can be reached at"),
-            Skip::OwnAddress => write!(f, "this host has the remote address itself"),
-            Skip::SameHost { by } => write!(f, "both ends are the same host, connected by {by}"),
-            Skip::FilteredOut => write!(f, "left out by --rails"),
-            Skip::Unreachable { error } => write!(f, "unreachable: {error}"),
-        }
-    }
-}
-
-/// A pair that was dialled in vain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreachable {
-    /// The address dialled from.
-    pub local: IpAddr,
-    /// The address dialled.
-    pub remote: IpAddr,
-    /// What the attempt ended with, for people.
-    pub error: String,
-}
 
 /// All pairs of addresses of two hosts: first the rails in order of preference, then the others with the reason.
 ///
@@ -172,20 +84,19 @@ impl Side {
         let mut side = Side { addresses: vec![], port_of: vec![], rank: vec![], speed_mbit_s: vec![], rails: vec![] };
         let mut indices = Vec::new();
         for port in all.iter().take(MAX_ADDRESSES) {
-            side.add(port.clone(), Some(port.index), &mut indices);
+            side.add(canonical(port), Some(port.index), &mut indices);
         }
         for address in standing {
-            match all.iter().find(|p| p.address == address) {
-                Some(port) => side.add(port.clone(), Some(port.index), &mut indices),
-                None => {
-                    let prefix_bits = if address.is_ipv4() { 32 } else { 128 };
-                    let port = Port { name: String::new(), index: 0, address, prefix_bits, speed_mbit_s: 0 };
-                    side.add(port, None, &mut indices);
-                }
+            if let Some(port) = all.iter().find(|p| p.address.to_canonical() == address) {
+                side.add(canonical(port), Some(port.index), &mut indices);
+            } else {
+                let prefix_bits = if address.is_ipv4() { 32 } else { 128 };
+                let port = Port { name: String::new(), index: 0, address, prefix_bits, speed_mbit_s: 0 };
+                side.add(port, None, &mut indices);
             }
         }
         let mut order: Vec<usize> = (0..indices.len()).collect();
-        order.sort_by_key(|&p| (std::cmp::Reverse(side.speed_mbit_s[p]), p));
+        order.sort_by_key(|&p| (Reverse(side.speed_mbit_s[p]), p));
         side.rank = vec![0; order.len()];
         for (rank, port) in order.into_iter().enumerate() {
             side.rank[port] = rank;
@@ -230,12 +141,13 @@ impl Side {
     }
 }
 
-/// The best pair of addresses between two ports. The order of the fields is the order of preference.
+/// The best pair of addresses between two ports: of addresses that are both private or both public, and of the family
+/// that is known to work on one of the ports, else IPv4. The order of the fields is the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Edge {
     class: Class,
-    other_family: bool,
     other_scope: bool,
+    other_family: bool,
     local: usize,
     remote: usize,
 }
@@ -265,7 +177,8 @@ impl Choice {
             let at = |side: &Side, a| side.addresses.iter().position(|p| p.address == a).map(|i| side.port_of[i]);
             (at(&choice.local, l), at(&choice.remote, r), l.is_ipv6())
         });
-        let only = standing.first().filter(|(l, r)| l == r || l.is_loopback() || r.is_loopback());
+        let stays_here = |l: IpAddr, r: IpAddr| l.is_loopback() || r.is_loopback() || choice.local.has(r);
+        let only = standing.first().filter(|&&(l, r)| stays_here(l, r));
         for (l, local) in choice.local.addresses.iter().enumerate() {
             for (r, remote) in choice.remote.addresses.iter().enumerate() {
                 let stands = standing.iter().position(|&s| s == (local.address, remote.address));
@@ -336,24 +249,23 @@ impl Choice {
 
     /// Gives every port that is still free the partner that has the most to spare.
     fn cover_rest(&mut self, class: Class) {
-        let best = |side: &Side, partners: &mut dyn Iterator<Item = (bool, usize)>| {
-            partners.min_by_key(|&(scope, p)| (scope, std::cmp::Reverse(side.share(p)), side.rank[p])).map(|(_, p)| p)
-        };
         for l in self.local.free() {
-            let mut partners = self.edges.range((l, 0)..=(l, usize::MAX)).filter(|(_, e)| e.class == class);
-            let found = best(&self.remote, &mut partners.by_ref().map(|(&(_, r), e)| (e.other_scope, r)));
-            found.into_iter().for_each(|r| self.choose((l, r)));
+            let row = self.edges.range((l, 0)..=(l, usize::MAX)).filter(|(_, e)| e.class == class);
+            let side = &self.remote;
+            let best = row.min_by_key(|((_, r), e)| (e.other_scope, Reverse(side.share(*r)), side.rank[*r]));
+            best.map(|(&ports, _)| ports).into_iter().for_each(|ports| self.choose(ports));
         }
         for r in self.remote.free() {
-            let mut partners = self.edges.iter().filter(|(p, e)| p.1 == r && e.class == class);
-            let found = best(&self.local, &mut partners.by_ref().map(|(&(l, _), e)| (e.other_scope, l)));
-            found.into_iter().for_each(|l| self.choose((l, r)));
+            let column = self.edges.iter().filter(|(ports, e)| ports.1 == r && e.class == class);
+            let side = &self.local;
+            let best = column.min_by_key(|((l, _), e)| (e.other_scope, Reverse(side.share(*l)), side.rank[*l]));
+            best.map(|(&ports, _)| ports).into_iter().for_each(|ports| self.choose(ports));
         }
     }
 
     fn into_pairs(self) -> Vec<Pair> {
         let edge_of = |ports: &(usize, usize)| self.edges[ports];
-        let name = |e: Edge| Name(&self.local.addresses[e.local], &self.remote.addresses[e.remote]).to_string();
+        let name = |e: Edge| pair::name(&self.local.addresses[e.local], &self.remote.addresses[e.remote]);
         let pair = |l: usize, r: usize, skip| Pair {
             local: self.local.addresses[l].clone(),
             remote: self.remote.addresses[r].clone(),
@@ -428,27 +340,34 @@ fn judge(
     Ok(if in_common_network(local, remote) { Class::CommonNetwork } else { Class::Routed })
 }
 
-/// Finds `l` a partner, moving others to their next one where that frees one. `taken_by` is the matching so far.
+/// Finds `l` its best free partner; where none is free, moves others to theirs. `taken_by` is the matching so far.
 fn augment(
     l: usize,
     partners: &BTreeMap<usize, Vec<usize>>,
     taken_by: &mut BTreeMap<usize, usize>,
     seen: &mut [bool],
 ) -> bool {
+    let row = partners.get(&l).map_or(&[][..], Vec::as_slice);
+    if let Some(&free) = row.iter().find(|r| !taken_by.contains_key(r)) {
+        taken_by.insert(free, l);
+        return true;
+    }
     // Recursion is no deeper than there are ports: every level marks one as seen.
-    for &r in partners.get(&l).map_or(&[][..], Vec::as_slice) {
-        if !std::mem::replace(&mut seen[r], true) {
-            let free = match taken_by.get(&r) {
-                None => true,
-                Some(&other) => augment(other, partners, taken_by, seen),
-            };
-            if free {
-                taken_by.insert(r, l);
-                return true;
-            }
+    for &r in row {
+        if !std::mem::replace(&mut seen[r], true) && augment(taken_by[&r], partners, taken_by, seen) {
+            taken_by.insert(r, l);
+            return true;
         }
     }
     false
+}
+
+/// IPv4 in the clothes of IPv6 counts as IPv4.
+fn canonical(port: &Port) -> Port {
+    let address = port.address.to_canonical();
+    let mapped = address.is_ipv4() != port.address.is_ipv4();
+    let prefix_bits = if mapped { port.prefix_bits.saturating_sub(96) } else { port.prefix_bits };
+    Port { address, prefix_bits, ..port.clone() }
 }
 
 /// Whether each finds the other in its own network: with prefixes that disagree, one of them needs a router.
@@ -457,7 +376,7 @@ fn in_common_network(a: &Port, b: &Port) -> bool {
     covers(a, b.address) && covers(b, a.address)
 }
 
-pub(crate) fn is_link_local(address: IpAddr) -> bool {
+fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
@@ -470,20 +389,4 @@ fn is_private(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_private(),
         IpAddr::V6(v6) => v6.is_unique_local(),
     }
-}
-
-struct Name<'a>(&'a Port, &'a Port);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_pair(f, self.0, self.1)
-    }
-}
-
-/// Without the remote port's name: the other side chose that, and it may hold anything.
-fn write_pair(f: &mut fmt::Formatter<'_>, local: &Port, remote: &Port) -> fmt::Result {
-    if !local.name.is_empty() {
-        write!(f, "{} ", local.name)?;
-    }
-    write!(f, "{} -> {}", local.address, remote.address)
 }

@@ -1,0 +1,101 @@
+//! What comes of a pair of addresses, in words.
+
+use crate::wire::Port;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Two addresses, and whether they are a rail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The port on the host that dials.
+    pub local: Port,
+    /// The port on the other host. Without a name where the address is not among those it told (a NAT between).
+    pub remote: Port,
+    /// Why this is not a rail; `None` if it is one.
+    pub skip: Option<Skip>,
+}
+
+impl Pair {
+    /// Whether the pair is to be used.
+    pub fn is_rail(&self) -> bool {
+        self.skip.is_none()
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(&self.local, &self.remote))
+    }
+}
+
+/// Why a pair of addresses is not a rail. Displays as one phrase for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skip {
+    /// One is IPv4, the other IPv6.
+    DifferentFamily,
+    /// The addresses are in different networks, and both ports have a rail without this pair.
+    NoCommonNetwork,
+    /// Both ports are on rails already.
+    PortsServed {
+        /// The rails, as `eth0 10.0.0.1 -> 10.0.0.2`.
+        by: String,
+    },
+    /// The same two ports are a rail with addresses of the other family.
+    SameAsAnotherFamily {
+        /// That rail.
+        by: String,
+    },
+    /// A link-local address: the same on every link, so it names no port.
+    LinkLocal,
+    /// A loopback, multicast or unspecified address, which no other host answers at.
+    NotReachableAddress,
+    /// This host has the remote address itself, as every host has that of a container bridge.
+    OwnAddress,
+    /// Both ends are one host: its own connection is the rail.
+    SameHost {
+        /// That connection.
+        by: String,
+    },
+    /// The user's choice of rails leaves it out.
+    FilteredOut,
+    /// It was dialled and did not answer.
+    Unreachable {
+        /// What the attempt ended with.
+        error: String,
+    },
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Skip::DifferentFamily => write!(f, "one address is IPv4 and the other IPv6"),
+            Skip::NoCommonNetwork => write!(f, "different networks, and both ports have a better partner"),
+            Skip::PortsServed { by } => write!(f, "both ports already used by {by}"),
+            Skip::SameAsAnotherFamily { by } => write!(f, "the same two ports as {by}"),
+            Skip::LinkLocal => write!(f, "link-local address"),
+            Skip::NotReachableAddress => write!(f, "not an address that another host can be reached at"),
+            Skip::OwnAddress => write!(f, "this host has the remote address itself"),
+            Skip::SameHost { by } => write!(f, "both ends are the same host, connected by {by}"),
+            Skip::FilteredOut => write!(f, "left out by --rails"),
+            Skip::Unreachable { error } => write!(f, "unreachable: {error}"),
+        }
+    }
+}
+
+/// A pair that was dialled in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreachable {
+    /// The address dialled from.
+    pub local: IpAddr,
+    /// The address dialled.
+    pub remote: IpAddr,
+    /// What the attempt ended with, for people.
+    pub error: String,
+}
+
+/// How a pair is called. Without the remote port's name: the other side chose that, and it may hold anything.
+pub(super) fn name(local: &Port, remote: &Port) -> String {
+    let space = if local.name.is_empty() { "" } else { " " };
+    format!("{}{space}{} -> {}", local.name, local.address, remote.address)
+}
