@@ -228,19 +228,24 @@ impl World {
         }
     }
 
-    /// Gives back what of `gap` is neither free already nor under way on another channel.
+    /// Gives back what of `gap` is neither free already (the channel had two copies) nor under way on another channel.
     fn give_back(&mut self, gap: Range<u64>) {
         let mut parts = vec![gap];
         for other in self.outstanding.iter().flatten() {
             parts = parts.into_iter().flat_map(|p| without(p, other)).collect();
         }
-        for part in parts {
-            let bytes = &mut self.free[part.start as usize..part.end as usize];
-            assert!(bytes.iter().all(|&b| b == 0), "what was under way is free");
-            bytes.fill(1);
-            self.free_bytes += part.end - part.start;
-            self.given_back += 1;
-            self.striping.give_back(part);
+        for Range { mut start, end } in parts {
+            while start < end {
+                let same = self.free[start as usize];
+                let alike = self.free[start as usize..end as usize].iter().take_while(|&&b| b == same).count() as u64;
+                if same == 0 {
+                    self.free[start as usize..(start + alike) as usize].fill(1);
+                    self.free_bytes += alike;
+                    self.given_back += 1;
+                    self.striping.give_back(start..start + alike);
+                }
+                start += alike;
+            }
         }
     }
 
