@@ -159,12 +159,17 @@ fn batch(command: &'static str, namespace: Option<&str>, lines: &str) -> Result<
 }
 
 fn run(process: &mut Command, name: &'static str, stdin: &str) -> Result<()> {
-    let spelled = || {
-        let args = process.get_args().map(|a| a.to_string_lossy().into_owned());
-        std::iter::once(name.to_owned()).chain(args).collect::<Vec<_>>().join(" ")
-    };
-    let spelled = spelled();
+    let args = process.get_args().map(|arg| arg.to_string_lossy().into_owned());
+    let spelled = std::iter::once(name.to_owned()).chain(args).collect::<Vec<_>>().join(" ");
     let failed = |stderr: String| Error::Command { command: spelled.clone(), stderr };
+    // A command that outlived us would go on making what the next `down` has just looked for.
+    let die_with_us = || {
+        // SAFETY: no memory is passed.
+        Errno::result(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only that system call is made.
+    unsafe { process.pre_exec(die_with_us) };
     let mut child =
         process.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| {
             if e.kind() == ErrorKind::NotFound { Error::CommandMissing(name) } else { failed(e.to_string()) }

@@ -14,6 +14,17 @@
 //! host to a bridge in a switch namespace of the rail's own. A rail with a rate is shaped where packets leave: at the
 //! host's port, and at the switch's port towards the host.
 //!
+//! # Limits
+//!
+//! - A rail has a rate and a bounded queue, but no delay and no loss of its own: the round trip of an idle rail is tens of
+//!   microseconds.
+//! - Rates count Ethernet frames without preamble and gap: TCP gets 1448 of 1514 bytes, 95.6 %. One packet passes an
+//!   idle rail free. `cargo run -p multirail-lab --example burst` shows both against a wire.
+//! - Every packet of a shaped rail is handled by itself: at some 100 Mbit/s and above the CPU may be what is measured,
+//!   and BBR, which paces by a timer, stays below the rate from there on.
+//! - `UDP_SEGMENT` (as QUIC libraries use it) still makes packets that HTB passes as one. TCP and MPTCP do not.
+//! - Hosts share the machine's clock, memory, files and processes. Only the network is their own.
+//!
 //! This crate knows nothing of multirail, so that anything can be measured on the networks it makes.
 //! It needs root and the `ip` and `tc` commands (Debian and Ubuntu: package `iproute2`).
 

@@ -138,7 +138,7 @@ pub(crate) fn wait_ready(namespace: &str, ports: &[&str]) -> Result<()> {
         .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "waiting for its ports", source })
 }
 
-/// Switches TSO, GSO and GRO of ports.
+/// Switches segmentation offloads of ports.
 pub(crate) fn set_offloads(namespace: &str, ports: &[&str], on: bool) -> Result<()> {
     netns::run_in(namespace, || ports.iter().try_for_each(|name| port::set_offloads_here(name, on)))?
         .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", source })

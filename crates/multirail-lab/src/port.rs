@@ -16,13 +16,14 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 const READY_TIMEOUT: Duration = Duration::from_secs(3);
 const READY_POLL: Duration = Duration::from_millis(1);
 
-/// Switches TSO, GSO and GRO.
+/// Switches segmentation: off as shaping needs it, or on as a veth pair is born. GRO is off either way, as at birth:
+/// it would put packets together again before a switch sends them on.
 pub(crate) fn set_offloads_here(port: &str, on: bool) -> io::Result<()> {
     let socket = any_socket()?;
-    for cmd in [ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO] {
+    for cmd in [ETHTOOL_STSO, ETHTOOL_SGSO] {
         ethtool(&socket, port, cmd, u32::from(on))?;
     }
-    Ok(())
+    ethtool(&socket, port, ETHTOOL_SGRO, 0)
 }
 
 /// Waits until a port carries packets. A port whose peer has just come up has its carrier at once, but queues and sends
