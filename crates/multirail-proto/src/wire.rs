@@ -1,1 +1,388 @@
-//! Frames.
+//! The bytes on a connection.
+//!
+//! A *data channel* carries frames: a fixed header and, for most kinds, payload. A header is 16 bytes and announces a whole run
+//! (DESIGN decision 3), except for the two-ended strategy, whose *Start* takes 32 and whose further fragments take one
+//! marker byte each: the paper (section 4.1) leaves open how a receiver tells a fragment from the next control message.
+//!
+//! ```text
+//! RUN       kind=1 flags message:u32 length:u32 offset:u48          payload: length bytes
+//! OPEN      kind=2 flags message:u32 0:u16      total:u64           once per channel and message, unless a run is the whole
+//! PAD       kind=3 0     0:u32       length:u32 0:u48               payload: length bytes, thrown away
+//! START     kind=4 dir   message:u32 fragment:u32 0:u48 offset:u64 total:u64    payload: one fragment
+//! CONTINUE  kind=5                                                  payload: the next fragment
+//! END       kind=6 0     message:u32 0:u80
+//! ```
+//!
+//! Integers are little-endian. The *control connection* and the handshake carry [`packet`]s: a length and a postcard body.
+
+use crate::striping::Direction;
+use serde::{Deserialize, Serialize};
+
+/// Bytes of every frame header but *Start* and *Continue*.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes of a *Start* header.
+pub const START_BYTES: usize = 32;
+/// The most header bytes that can stand before one run's payload: End, Open and Run, or End and Start.
+pub const MAX_HEAD_BYTES: usize = HEADER_BYTES + START_BYTES;
+/// No message is longer: offsets travel in 48 bits.
+pub const MAX_MESSAGE_BYTES: u64 = 1 << 47;
+/// No run is longer.
+pub const MAX_RUN_LENGTH: u32 = 1 << 31;
+/// No control packet is longer; checked before anything is allocated for it.
+pub const MAX_PACKET_BYTES: usize = 64 << 10;
+
+const RUN: u8 = 1;
+const OPEN: u8 = 2;
+const PAD: u8 = 3;
+const START: u8 = 4;
+const CONTINUE: u8 = 5;
+const END: u8 = 6;
+const FLAG_WHOLE: u8 = 1;
+const FLAG_CONFIRM: u8 = 1;
+
+/// One header on a data channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// `length` bytes of `message` from `offset` on follow.
+    Run {
+        /// Serial number of the message within the session and direction.
+        message: u32,
+        /// Where the bytes belong.
+        offset: u64,
+        /// How many follow.
+        length: u32,
+        /// The run is the whole message.
+        whole: bool,
+    },
+    /// Runs of `message` follow on this channel, and it is `total_bytes` long.
+    Open {
+        /// Serial number of the message.
+        message: u32,
+        /// Its length.
+        total_bytes: u64,
+        /// The sender waits for this message to be confirmed.
+        confirm: bool,
+    },
+    /// `length` bytes follow that mean nothing: a measurement.
+    Pad {
+        /// How many follow.
+        length: u32,
+    },
+    /// The paper's *Start*: fragments of `message` follow from `offset` on in this direction; the first follows at once.
+    Start {
+        /// Serial number of the message.
+        message: u32,
+        /// The paper's *counterMode*.
+        direction: Direction,
+        /// Length of a fragment; the message's last one may be shorter.
+        fragment_bytes: u32,
+        /// Where the first fragment belongs.
+        offset: u64,
+        /// Length of the message.
+        total_bytes: u64,
+    },
+    /// The next fragment in the announced direction follows.
+    Continue,
+    /// The paper's *End*: nothing more of `message` on this channel.
+    End {
+        /// Serial number of the message.
+        message: u32,
+    },
+}
+
+/// What a peer sent that is no frame, or one we will not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The first byte is no kind we know.
+    #[error("unknown frame kind {0:#04x}")]
+    UnknownKind(u8),
+    /// A field is out of its bounds.
+    #[error("{field} of {value} in a {frame} frame is out of bounds")]
+    OutOfBounds {
+        /// Which frame.
+        frame: &'static str,
+        /// Which field.
+        field: &'static str,
+        /// What it said.
+        value: u64,
+    },
+    /// A control packet is too long.
+    #[error("a control packet of {0} bytes is longer than {MAX_PACKET_BYTES}")]
+    PacketTooLong(u64),
+    /// A control packet does not parse.
+    #[error("a control packet does not parse")]
+    BadPacket,
+}
+
+impl Frame {
+    /// Writes the header to the start of `out`, returns its length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than the header: the caller's mistake.
+    pub fn encode(&self, out: &mut [u8]) -> usize {
+        let size = self.encoded_bytes();
+        let out = &mut out[..size];
+        out.fill(0);
+        match *self {
+            Frame::Run { message, offset, length, whole } => {
+                out[0] = RUN;
+                out[1] = if whole { FLAG_WHOLE } else { 0 };
+                out[2..6].copy_from_slice(&message.to_le_bytes());
+                out[6..10].copy_from_slice(&length.to_le_bytes());
+                out[10..16].copy_from_slice(&offset.to_le_bytes()[..6]);
+            }
+            Frame::Open { message, total_bytes, confirm } => {
+                out[0] = OPEN;
+                out[1] = if confirm { FLAG_CONFIRM } else { 0 };
+                out[2..6].copy_from_slice(&message.to_le_bytes());
+                out[8..16].copy_from_slice(&total_bytes.to_le_bytes());
+            }
+            Frame::Pad { length } => {
+                out[0] = PAD;
+                out[6..10].copy_from_slice(&length.to_le_bytes());
+            }
+            Frame::Start { message, direction, fragment_bytes, offset, total_bytes } => {
+                out[0] = START;
+                out[1] = u8::from(direction == Direction::Decrement);
+                out[2..6].copy_from_slice(&message.to_le_bytes());
+                out[6..10].copy_from_slice(&fragment_bytes.to_le_bytes());
+                out[16..24].copy_from_slice(&offset.to_le_bytes());
+                out[24..32].copy_from_slice(&total_bytes.to_le_bytes());
+            }
+            Frame::Continue => out[0] = CONTINUE,
+            Frame::End { message } => {
+                out[0] = END;
+                out[2..6].copy_from_slice(&message.to_le_bytes());
+            }
+        }
+        size
+    }
+
+    /// Length of the header.
+    pub fn encoded_bytes(&self) -> usize {
+        match self {
+            Frame::Start { .. } => START_BYTES,
+            Frame::Continue => 1,
+            _ => HEADER_BYTES,
+        }
+    }
+
+    /// Reads a header from the start of `bytes`: the frame and its length, or `None` while it is not all there.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
+        let Some(&kind) = bytes.first() else { return Ok(None) };
+        let size = match kind {
+            RUN | OPEN | PAD | END => HEADER_BYTES,
+            START => START_BYTES,
+            CONTINUE => return Ok(Some((Frame::Continue, 1))),
+            other => return Err(WireError::UnknownKind(other)),
+        };
+        let Some(header) = bytes.get(..size) else { return Ok(None) };
+        let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let message = u32_at(2);
+        let frame = match kind {
+            RUN => {
+                let offset = u64_at(8) >> 16;
+                let length = u32_at(6);
+                let whole = header[1] & FLAG_WHOLE != 0;
+                bounded("run", "length", u64::from(length), 0, u64::from(MAX_RUN_LENGTH))?;
+                bounded("run", "offset", offset, 0, if whole { 0 } else { MAX_MESSAGE_BYTES - u64::from(length) })?;
+                Frame::Run { message, offset, length, whole }
+            }
+            OPEN => {
+                let total_bytes = u64_at(8);
+                bounded("open", "total", total_bytes, 1, MAX_MESSAGE_BYTES)?;
+                Frame::Open { message, total_bytes, confirm: header[1] & FLAG_CONFIRM != 0 }
+            }
+            PAD => {
+                let length = u32_at(6);
+                bounded("pad", "length", u64::from(length), 0, u64::from(MAX_RUN_LENGTH))?;
+                Frame::Pad { length }
+            }
+            START => {
+                let (fragment_bytes, offset, total_bytes) = (u32_at(6), u64_at(16), u64_at(24));
+                bounded("start", "total", total_bytes, 1, MAX_MESSAGE_BYTES)?;
+                bounded("start", "offset", offset, 0, total_bytes - 1)?;
+                bounded("start", "fragment", u64::from(fragment_bytes), 1, u64::from(MAX_RUN_LENGTH))?;
+                bounded("start", "direction", u64::from(header[1]), 0, 1)?;
+                let direction = if header[1] == 0 { Direction::Increment } else { Direction::Decrement };
+                Frame::Start { message, direction, fragment_bytes, offset, total_bytes }
+            }
+            _ => Frame::End { message },
+        };
+        Ok(Some((frame, size)))
+    }
+}
+
+fn bounded(frame: &'static str, field: &'static str, value: u64, least: u64, most: u64) -> Result<(), WireError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(WireError::OutOfBounds { frame, field, value }) }
+}
+
+/// Length-prefixed postcard bodies: the handshake and the control connection.
+pub mod packet {
+    use super::{MAX_PACKET_BYTES, WireError};
+    use serde::Serialize;
+    use serde::de::DeserializeOwned;
+
+    /// Bytes of the length that stands before a body.
+    pub const PREFIX_BYTES: usize = 4;
+
+    /// Appends `body` with its length to `out`.
+    ///
+    /// # Panics
+    /// If the body is longer than [`MAX_PACKET_BYTES`]: the caller bounds its lists.
+    pub fn encode<T: Serialize>(body: &T, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend([0; PREFIX_BYTES]);
+        let bytes = postcard::to_allocvec(body).expect("plain data serializes");
+        assert!(bytes.len() <= MAX_PACKET_BYTES, "a control packet of {} bytes", bytes.len());
+        out.extend_from_slice(&bytes);
+        let length = bytes.len() as u32;
+        out[start..start + PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// The length of the body that follows, from its first four bytes; refused if longer than `most`.
+    pub fn body_bytes(prefix: [u8; PREFIX_BYTES], most: usize) -> Result<usize, WireError> {
+        let length = u32::from_le_bytes(prefix) as usize;
+        if length > most { Err(WireError::PacketTooLong(length as u64)) } else { Ok(length) }
+    }
+
+    /// Reads a body from the start of `bytes`: the value and the bytes it took, or `None` while it is not all there.
+    pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, WireError> {
+        let Some(prefix) = bytes.first_chunk() else { return Ok(None) };
+        let length = body_bytes(*prefix, MAX_PACKET_BYTES)?;
+        let Some(body) = bytes.get(PREFIX_BYTES..PREFIX_BYTES + length) else { return Ok(None) };
+        Ok(Some((decode_body(body)?, PREFIX_BYTES + length)))
+    }
+
+    /// Reads a body whose length is known.
+    pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
+        match postcard::take_from_bytes(body) {
+            Ok((value, [])) => Ok(value),
+            _ => Err(WireError::BadPacket),
+        }
+    }
+}
+
+/// What travels on the control connection once the session stands. All of it is cumulative or repeatable, so that
+/// nothing is lost with a control connection: the next one says it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Control {
+    /// What the receiver has got.
+    Report(Report),
+    /// The ports of the sender of this packet that the other side may dial.
+    Ports(Vec<Port>),
+    /// The sender is done: it has sent `messages` messages in all, and will send no more.
+    Close {
+        /// Serial number that the next message would have had.
+        messages: u32,
+    },
+    /// The sender gives up, and why.
+    Abort {
+        /// For people.
+        reason: String,
+    },
+}
+
+/// What the receiver has got: the ledger that comes back to the sender.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// Every message with a lower serial number is complete.
+    pub completed_below: u32,
+    /// One row per channel with news.
+    pub channels: Vec<ChannelReport>,
+}
+
+/// One channel's row in a [`Report`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelReport {
+    /// The channel's id.
+    pub channel: u32,
+    /// Bytes taken from the channel since it was opened, headers included.
+    pub position: u64,
+    /// Bytes that arrived since the last report while the channel was in the middle of a run.
+    pub busy_bytes: u64,
+    /// The time they took.
+    pub busy_us: u64,
+}
+
+/// A port of a host, as told to the other side.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Port {
+    /// The interface's name, for people.
+    pub name: String,
+    /// Its index on its host: addresses with the same index share a port.
+    pub index: u32,
+    /// One of its addresses.
+    pub address: std::net::IpAddr,
+    /// Length of the address's network prefix.
+    pub prefix_bits: u8,
+    /// What the hardware says it can do; 0 where it says nothing.
+    pub speed_mbit_s: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frames() -> impl Strategy<Value = Frame> {
+        let run = (any::<u32>(), 0..1u64 << 40, 0..1u32 << 20).prop_map(|(message, offset, length)| Frame::Run {
+            message,
+            offset,
+            length,
+            whole: offset == 0,
+        });
+        let open = (any::<u32>(), 1..MAX_MESSAGE_BYTES, any::<bool>())
+            .prop_map(|(message, total_bytes, confirm)| Frame::Open { message, total_bytes, confirm });
+        let start = (any::<u32>(), any::<bool>(), 1..1u32 << 20, 0..1u64 << 40).prop_map(
+            |(message, d, fragment_bytes, offset)| {
+                let direction = if d { Direction::Increment } else { Direction::Decrement };
+                Frame::Start { message, direction, fragment_bytes, offset, total_bytes: offset + 1 }
+            },
+        );
+        let pad = (0..1u32 << 20).prop_map(|length| Frame::Pad { length });
+        let end = any::<u32>().prop_map(|message| Frame::End { message });
+        prop_oneof![run, open, start, pad, end, Just(Frame::Continue)]
+    }
+
+    proptest! {
+        #[test]
+        fn frames_read_back(frame in frames()) {
+            let mut bytes = [0xff; START_BYTES];
+            let n = frame.encode(&mut bytes);
+            prop_assert_eq!(Frame::decode(&bytes), Ok(Some((frame, n))));
+            for short in 0..n {
+                prop_assert_eq!(Frame::decode(&bytes[..short]), Ok(None));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = Frame::decode(&bytes);
+            let _ = packet::decode::<Control>(&bytes);
+        }
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        let mut bytes = [0; HEADER_BYTES];
+        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH, whole: false }.encode(&mut bytes);
+        assert!(Frame::decode(&bytes).is_ok());
+        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH + 1, whole: false }.encode(&mut bytes);
+        assert!(Frame::decode(&bytes).is_err());
+        let long = (MAX_PACKET_BYTES as u32 + 1).to_le_bytes();
+        assert_eq!(packet::decode::<Control>(&long), Err(WireError::PacketTooLong(MAX_PACKET_BYTES as u64 + 1)));
+    }
+
+    #[test]
+    fn control_reads_back() {
+        let report = Control::Report(Report {
+            completed_below: 7,
+            channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6 }],
+        });
+        let mut bytes = Vec::new();
+        packet::encode(&report, &mut bytes);
+        assert_eq!(packet::decode(&bytes), Ok(Some((report, bytes.len()))));
+    }
+}

@@ -1,1 +1,15 @@
 //! Move data between machines over every network path they have.
+//!
+//! A [`Session`] joins two hosts by channels on all the rails between them; a message sent over it is striped.
+
+pub mod error;
+pub mod handshake;
+pub mod payload;
+pub mod rails;
+pub mod session;
+pub mod socket;
+
+pub use error::{Error, Result};
+pub use handshake::Token;
+pub use multirail_proto::striping::Strategy;
+pub use session::{Config, Session};

@@ -1,0 +1,3 @@
+//! Which paths there are between two hosts.
+
+pub mod ports;

@@ -1,0 +1,102 @@
+//! Looks after a session while no call does: dead channels, late reports, measurements, and the end.
+
+use super::state::{Failure, State};
+use super::{Shared, dial};
+use std::sync::{Arc, Weak};
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+/// How often. Late reports and dead rails wait at most this long.
+const EVERY: Duration = Duration::from_millis(100);
+/// A channel that is left out is measured again this often while others carry messages, so that it is noticed when it
+/// has become better.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Starts the keeper of a session. It ends with the session. `dialer`: how to open channels again (the client's side).
+pub(super) fn spawn(shared: &Arc<Shared>, dialer: Option<dial::Dialer>) {
+    tokio::spawn(keep(Arc::downgrade(shared), dialer));
+}
+
+async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
+    let mut probed = Instant::now();
+    let mut sent_before = Vec::new();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let Some(shared) = session.upgrade() else { return };
+        let mut state = shared.lock();
+        if state.failure.is_some() {
+            return;
+        }
+        state.take_joining();
+        state.look_at_sockets();
+        if probed.elapsed() >= PROBE_EVERY {
+            probed = Instant::now();
+            state.probe_unused(&mut sent_before);
+        }
+        let cx = &mut Context::from_waker(&shared.both);
+        state.report_leftovers();
+        let heard = state.poll_control(cx);
+        if let Err(error) = heard {
+            state.fail(Failure::Protocol(error.to_string()));
+        }
+        if state.transmit_due() {
+            state.poll_transmit(cx, None);
+        }
+        state.drop_dead_channels();
+        let dark = state.dark_since.map(|since| since.elapsed());
+        if dark.is_some_and(|d| d > state.config.give_up_after) {
+            let after = state.config.give_up_after;
+            state.fail(Failure::AllRailsLost(after));
+        }
+        let lost = std::mem::take(&mut state.lost);
+        let control_lost = state.control.socket.is_none();
+        drop(state);
+        if let Some(dialer) = &mut dialer {
+            dialer.reopen(&session, lost, control_lost);
+        }
+        shared.wake();
+    }
+}
+
+impl State {
+    /// Notices connections that died while nobody used them, and takes round trips.
+    fn look_at_sockets(&mut self) {
+        for index in 0..self.channels.len() {
+            let channel = &mut self.channels[index];
+            let Some(socket) = &channel.socket else { continue };
+            let info = socket.info();
+            if !info.alive {
+                self.channel_lost(index, "the kernel gave the connection up");
+                continue;
+            }
+            channel.rtt_us = info.rtt_us;
+            if info.min_rtt_us > 0 {
+                channel.latency_us = f64::from(info.min_rtt_us) / 2.0;
+            }
+        }
+        if self.control.socket.as_ref().is_some_and(|s| !s.info().alive) {
+            self.control.lose();
+        }
+    }
+
+    /// Measures channels that carried nothing while others did.
+    fn probe_unused(&mut self, sent_before: &mut Vec<(u32, u64)>) {
+        let sent: Vec<(u32, u64)> = self.channels.iter().map(|c| (c.id, c.tx.payload_bytes)).collect();
+        let before = |id: u32| sent_before.iter().find(|(i, _)| *i == id).map_or(0, |(_, b)| *b);
+        if sent.iter().any(|(id, bytes)| *bytes > before(*id)) {
+            for (channel, (id, bytes)) in self.channels.iter_mut().zip(&sent) {
+                if *bytes == before(*id) && channel.socket.is_some() {
+                    channel.tx.queue_probe();
+                }
+            }
+        }
+        *sent_before = sent;
+    }
+
+    /// Forgets lost channels once no message refers to them by their place in the table.
+    fn drop_dead_channels(&mut self) {
+        if self.all_confirmed() && !self.receive_begun() {
+            self.channels.retain(|c| c.socket.is_some());
+        }
+    }
+}

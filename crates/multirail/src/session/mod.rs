@@ -1,0 +1,417 @@
+//! A session: all channels between two hosts, and the messages that travel over them.
+//!
+//! One future drives all channels from the caller's task ([`Sender::send`], [`Receiver::recv`]); nothing is handed to another
+//! task for a message. A keeper task looks after what no call is there for: dead rails, new channels, late reports.
+
+mod dial;
+mod keeper;
+mod listen;
+mod receive;
+mod state;
+mod transmit;
+
+pub use dial::connect_plain;
+pub use listen::{Accepted, ListenConfig, Listener};
+pub use transmit::{COPY_LIMIT_BYTES, WINDOW_BYTES};
+
+use crate::error::{Error, Result};
+use crate::handshake::Token;
+use crate::payload::{Sink, SliceSink, SliceSource, Source};
+use futures_util::task::AtomicWaker;
+use multirail_proto::striping::Strategy;
+use multirail_proto::topology::RailFilter;
+use state::{Failure, State};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// How a session shall work. The defaults are for everyone; the rest is for experiments and odd networks.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What both sides must know; default none.
+    pub token: Option<Token>,
+    /// How messages are given to channels; default adaptive.
+    pub strategy: Strategy,
+    /// Connections a rail; default 1.
+    pub channels_per_rail: u32,
+    /// The fragment of `shared-counter` and `two-ended`, in bytes; default 2 KiB as in the paper's section 5.2.
+    pub fragment_bytes: u32,
+    /// Which rails may be used; default all.
+    pub rails: RailFilter,
+    /// How long a session outlives its last rail; default 30 s.
+    pub give_up_after: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            token: None,
+            strategy: Strategy::Adaptive,
+            channels_per_rail: 1,
+            fragment_bytes: 2048,
+            rails: RailFilter::default(),
+            give_up_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// While all is sent and not confirmed, how often a rescue is considered.
+const RESCUE_EVERY: Duration = Duration::from_millis(2);
+/// How long [`Session::close`] waits for the peer to have everything.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// All channels between two hosts.
+#[derive(Debug)]
+pub struct Session {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+/// The sending half of a [`Session`].
+#[derive(Debug)]
+pub struct Sender {
+    shared: Arc<Shared>,
+}
+
+/// The receiving half of a [`Session`].
+#[derive(Debug)]
+pub struct Receiver {
+    shared: Arc<Shared>,
+}
+
+/// What a session has done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stats {
+    /// Headers sent (two-ended: Start and End messages).
+    pub control_messages: u64,
+    /// Bytes sent a second time, because a channel was lost or late.
+    pub resent_bytes: u64,
+    /// Bytes received a second time.
+    pub duplicate_bytes: u64,
+}
+
+/// A rail as it does now.
+#[derive(Debug, Clone)]
+pub struct RailStatus {
+    /// The client's number for it.
+    pub rail: u32,
+    /// Channels that are up.
+    pub channels: u32,
+    /// The two ends' addresses, this host's first; `None` while it is down.
+    pub addresses: Option<(std::net::SocketAddr, std::net::SocketAddr)>,
+    /// What the peer saw arrive of what this side sent; 0 while nothing was measured.
+    pub rate_mbit_s: f64,
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// Payload bytes given to the rail.
+    pub sent_bytes: u64,
+    /// Payload bytes that came over it.
+    pub received_bytes: u64,
+}
+
+impl Session {
+    /// Connects to a listener at `host` (`name:port` or `address:port`), finds the rails between the two hosts and opens
+    /// channels on all of them.
+    pub async fn connect(host: &str, config: Config) -> Result<Session> {
+        dial::connect(host, config).await
+    }
+
+    fn new(shared: Arc<Shared>) -> Self {
+        Self { sender: Sender { shared: shared.clone() }, receiver: Receiver { shared } }
+    }
+
+    /// Sends one message: [`Sender::send`].
+    pub async fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.sender.send(message).await
+    }
+
+    /// Receives one message: [`Receiver::recv`].
+    pub async fn recv(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        self.receiver.recv(buffer).await
+    }
+
+    /// The two halves, to be used at the same time.
+    pub fn split(&mut self) -> (&mut Sender, &mut Receiver) {
+        (&mut self.sender, &mut self.receiver)
+    }
+
+    /// The two halves, for different tasks.
+    pub fn into_split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    /// Waits until the peer has everything that was sent, then ends the session.
+    pub async fn close(mut self) -> Result<()> {
+        self.sender.finish().await
+    }
+
+    /// What the session has done so far.
+    pub fn stats(&self) -> Stats {
+        self.sender.stats()
+    }
+
+    /// The session's rails as they do now.
+    pub fn rails(&self) -> Vec<RailStatus> {
+        self.sender.rails()
+    }
+
+    /// A handle for watching the session from elsewhere (a progress bar).
+    pub fn watch(&self) -> Watch {
+        Watch { shared: self.sender.shared.clone() }
+    }
+}
+
+/// Sees a session's rails and counts while others use it.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    shared: Arc<Shared>,
+}
+
+impl Watch {
+    /// The session's rails as they do now.
+    pub fn rails(&self) -> Vec<RailStatus> {
+        self.shared.lock().rails()
+    }
+
+    /// What the session has done so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats()
+    }
+}
+
+impl Sender {
+    /// Sends one message.
+    ///
+    /// Up to [`COPY_LIMIT_BYTES`] it returns when the kernel has the message, as with TCP; a longer message is sent from
+    /// `message` itself, and it returns when the peer's application has received it. Not cancel-safe: dropping the
+    /// future in the middle of a longer message ends the session.
+    pub async fn send(&mut self, message: &[u8]) -> Result<()> {
+        let copy = (message.len() as u64 <= COPY_LIMIT_BYTES).then(|| message.to_vec());
+        self.drive(&mut SliceSource(message), copy, 1).await
+    }
+
+    /// Sends one message from `source`, cut at multiples of `grain_bytes`; returns when the peer has received it.
+    pub async fn send_from(&mut self, source: &mut dyn Source, grain_bytes: u64) -> Result<()> {
+        self.drive(source, None, grain_bytes).await
+    }
+
+    async fn drive(&mut self, source: &mut dyn Source, mut copy: Option<Vec<u8>>, grain_bytes: u64) -> Result<()> {
+        let shared = &self.shared;
+        let total_bytes = source.total_bytes();
+        let mut guard = Guard { shared, what: "send", armed: false };
+        let borrowed = copy.is_none();
+        let mut message = None;
+        let mut tick = pin!(None::<tokio::time::Sleep>);
+        poll_fn(|cx| {
+            shared.send_waker.register(cx.waker());
+            let cx = &mut Context::from_waker(&shared.both);
+            let mut state = shared.lock();
+            state.check()?;
+            state.take_joining();
+            state.poll_control(cx)?;
+            if message.is_none() && state.can_begin(total_bytes) {
+                message = Some(state.begin_message(total_bytes, copy.take(), grain_bytes));
+                guard.armed = borrowed;
+            }
+            let Some(message) = message else {
+                state.poll_transmit(cx, None);
+                return Poll::Pending;
+            };
+            loop {
+                if let Poll::Ready(done) = state.poll_sent(cx, message, source) {
+                    return Poll::Ready(done);
+                }
+                if !borrowed || !state.all_claimed() {
+                    return Poll::Pending;
+                }
+                match tick.as_mut().as_pin_mut().map(|t| t.poll(cx)) {
+                    Some(Poll::Pending) => return Poll::Pending,
+                    Some(Poll::Ready(())) => state.rescue(),
+                    None => {}
+                }
+                tick.set(Some(tokio::time::sleep(RESCUE_EVERY)));
+            }
+        })
+        .await?;
+        guard.armed = false;
+        Ok(())
+    }
+
+    /// Tells the peer that nothing more comes and waits until it has everything.
+    pub async fn finish(&mut self) -> Result<()> {
+        let shared = &self.shared;
+        let wait = poll_fn(|cx| {
+            shared.send_waker.register(cx.waker());
+            let cx = &mut Context::from_waker(&shared.both);
+            let mut state = shared.lock();
+            state.check()?;
+            state.take_joining();
+            state.begin_close();
+            state.poll_control(cx)?;
+            state.poll_transmit(cx, None);
+            if state.all_confirmed() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        });
+        match tokio::time::timeout(LINGER, wait).await {
+            Ok(done) => done,
+            Err(_) => {
+                let unheard = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                Err(Error::Io { what: "waiting for the peer to receive what was sent", source: unheard })
+            }
+        }
+    }
+
+    /// What the session has done so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats()
+    }
+
+    /// The session's rails as they do now.
+    pub fn rails(&self) -> Vec<RailStatus> {
+        self.shared.lock().rails()
+    }
+}
+
+impl Receiver {
+    /// Receives the next message into `buffer` and returns its length.
+    ///
+    /// [`Error::MessageTooLarge`] leaves the message where it is. [`Error::Closed`]: the peer has sent its last. Not
+    /// cancel-safe once bytes of the message have arrived: dropping the future then ends the session.
+    pub async fn recv(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        Ok(self.recv_into(&mut SliceSink(buffer)).await? as usize)
+    }
+
+    /// Receives the next message into `sink` and returns its length.
+    pub async fn recv_into(&mut self, sink: &mut dyn Sink) -> Result<u64> {
+        let shared = &self.shared;
+        let mut guard = Guard { shared, what: "receive", armed: false };
+        let length = poll_fn(|cx| {
+            shared.receive_waker.register(cx.waker());
+            let cx = &mut Context::from_waker(&shared.both);
+            let mut state = shared.lock();
+            state.check()?;
+            state.take_joining();
+            state.poll_control(cx)?;
+            let received = state.poll_receive(cx, sink);
+            guard.armed = state.receive_begun();
+            if received.is_pending() && state.transmit_due() {
+                state.poll_transmit(cx, None);
+            }
+            received
+        })
+        .await?;
+        guard.armed = false;
+        Ok(length)
+    }
+}
+
+/// Ends the session if a future is dropped while the session refers to memory that goes with it.
+struct Guard<'a> {
+    shared: &'a Shared,
+    what: &'static str,
+    armed: bool,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            let mut state = self.shared.lock();
+            state.fail(Failure::Cancelled(self.what));
+            drop(state);
+            self.shared.wake();
+        }
+    }
+}
+
+/// A session's state, and who waits for it. Both halves register for everything, under one waker that wakes both: whichever
+/// runs drives what the other one waits for too.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    send_waker: AtomicWaker,
+    receive_waker: AtomicWaker,
+    both: Waker,
+}
+
+#[derive(Debug)]
+struct Both(std::sync::Weak<Shared>);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.wake();
+        }
+    }
+}
+
+impl Shared {
+    fn new(state: State) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            state: Mutex::new(state),
+            send_waker: AtomicWaker::new(),
+            receive_waker: AtomicWaker::new(),
+            both: Waker::from(Arc::new(Both(this.clone()))),
+        })
+    }
+
+    /// The state. A panic while it was held is a bug of ours; the data is as consistent as an early return leaves it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        self.send_waker.wake();
+        self.receive_waker.wake();
+    }
+}
+
+impl State {
+    fn begin_close(&mut self) {
+        if !self.closing {
+            self.closing = true;
+            let messages = self.tx.next_message;
+            self.control.queue(&multirail_proto::wire::Control::Close { messages });
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats {
+            control_messages: self.tx.control_messages,
+            resent_bytes: self.tx.resent_bytes,
+            duplicate_bytes: self.rx.duplicate_bytes,
+        }
+    }
+
+    fn rails(&self) -> Vec<RailStatus> {
+        let mut rails: Vec<RailStatus> = Vec::new();
+        for channel in &self.channels {
+            let at = rails.iter().position(|r| r.rail == channel.rail).unwrap_or_else(|| {
+                rails.push(RailStatus {
+                    rail: channel.rail,
+                    channels: 0,
+                    addresses: None,
+                    rate_mbit_s: 0.0,
+                    rtt_us: 0,
+                    sent_bytes: 0,
+                    received_bytes: 0,
+                });
+                rails.len() - 1
+            });
+            let status = &mut rails[at];
+            status.sent_bytes += channel.tx.payload_bytes;
+            status.received_bytes += channel.rx.payload_bytes;
+            if let Some(socket) = &channel.socket {
+                status.channels += 1;
+                status.addresses = status.addresses.or(socket.addresses().ok());
+                status.rate_mbit_s += channel.tx.rate.rate_bytes_s() * 8.0 / 1e6;
+                status.rtt_us = status.rtt_us.max(channel.rtt_us);
+            }
+        }
+        rails.sort_by_key(|r| r.rail);
+        rails
+    }
+}

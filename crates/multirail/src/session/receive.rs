@@ -1,0 +1,507 @@
+//! The receiving half: reads channels straight into the caller's sink, keeps a ledger, and reports what arrived and how fast.
+
+use super::state::{Failure, State};
+use super::transmit::{MAX_HELD_MESSAGES, WINDOW_BYTES, serial_less};
+use crate::error::{Error, Result};
+use crate::payload::Sink;
+use multirail_proto::ledger::Ledger;
+use multirail_proto::striping::Direction;
+use multirail_proto::wire::{ChannelReport, Control, Frame, Report};
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// Headers are read through a buffer of this size, and so is the payload that arrives with them; the rest of a run is read
+/// straight into the sink.
+const STAGING_BYTES: usize = 4 << 10;
+/// Reads of one channel before the others get their turn.
+const READS_A_TURN: usize = 16;
+/// A report goes out at the latest this long after something arrived, while the application receives.
+const REPORT_EVERY: Duration = Duration::from_millis(10);
+/// A report goes out for this much, but not more often than [`REPORT_GAP`] ...
+const REPORT_BYTES: u64 = 128 << 10;
+const REPORT_GAP: Duration = Duration::from_millis(1);
+/// ... unless it is this much: the sender may be waiting for room in its window.
+const REPORT_AT_ONCE_BYTES: u64 = WINDOW_BYTES / 4;
+/// What is kept of messages that overtook an earlier one. The sender keeps to its window; twice that is for what it sends again.
+const MAX_EARLY_BYTES: u64 = 2 * WINDOW_BYTES;
+/// What a kept piece of such a message costs beside its bytes.
+const EARLY_PIECE_BYTES: u64 = 64;
+/// A report goes out for this many messages, however small.
+const REPORT_MESSAGES: u32 = MAX_HELD_MESSAGES as u32 / 4;
+
+/// What a session is receiving.
+#[derive(Debug)]
+pub(crate) struct Rx {
+    /// The message that the application gets next.
+    pub next_message: u32,
+    total_bytes: Option<u64>,
+    /// The sink was told the length.
+    begun: bool,
+    /// The sender waits for the confirmation.
+    confirm: bool,
+    ledger: Ledger,
+    early: BTreeMap<u32, Early>,
+    early_bytes: u64,
+    pub report_due: bool,
+    last_report: Instant,
+    unreported_bytes: u64,
+    unreported_messages: u32,
+    /// Payload bytes that came more than once.
+    pub duplicate_bytes: u64,
+}
+
+/// What has arrived of a later message.
+#[derive(Debug, Default)]
+struct Early {
+    total_bytes: Option<u64>,
+    confirm: bool,
+    chunks: Vec<(u64, Vec<u8>)>,
+}
+
+/// A channel's receiving side.
+#[derive(Debug)]
+pub(crate) struct RxChannel {
+    staging: Box<[u8; STAGING_BYTES]>,
+    staged: Range<usize>,
+    run: Option<Incoming>,
+    sequence: Option<Sequence>,
+    /// Bytes taken from the channel's stream.
+    position: u64,
+    reported: u64,
+    busy_bytes: u64,
+    busy: Duration,
+    last_read: Instant,
+    /// Payload bytes that arrived, for people.
+    pub payload_bytes: u64,
+}
+
+/// A run whose payload is arriving. `None`: padding.
+#[derive(Debug, Clone, Copy)]
+struct Incoming {
+    message: Option<u32>,
+    offset: u64,
+    left: u64,
+}
+
+/// Two-ended: the counter that this side keeps in step with the sender's (paper, section 4.1).
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    message: u32,
+    direction: Direction,
+    fragment_bytes: u64,
+    /// The last fragment's place.
+    offset: u64,
+    total_bytes: u64,
+}
+
+enum Read {
+    /// The message is complete.
+    Complete,
+    /// Nothing more now.
+    Blocked,
+    /// Its turn is over, there may be more.
+    Yield,
+}
+
+impl Default for Rx {
+    fn default() -> Self {
+        Self {
+            next_message: 0,
+            total_bytes: None,
+            begun: false,
+            confirm: false,
+            ledger: Ledger::default(),
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            report_due: false,
+            last_report: Instant::now(),
+            unreported_bytes: 0,
+            unreported_messages: 0,
+            duplicate_bytes: 0,
+        }
+    }
+}
+
+impl Default for RxChannel {
+    fn default() -> Self {
+        Self {
+            staging: Box::new([0; STAGING_BYTES]),
+            staged: 0..0,
+            run: None,
+            sequence: None,
+            position: 0,
+            reported: 0,
+            busy_bytes: 0,
+            busy: Duration::ZERO,
+            last_read: Instant::now(),
+            payload_bytes: 0,
+        }
+    }
+}
+
+impl RxChannel {
+    /// Has the next report name this channel, whether there is news or not.
+    pub(crate) fn report_again(&mut self) {
+        self.reported = u64::MAX;
+    }
+
+    /// The connection is gone, and with it the rest of what it was carrying.
+    pub(crate) fn lost(&mut self) {
+        self.staged = 0..0;
+        self.run = None;
+        self.sequence = None;
+    }
+
+    /// Notes `count` bytes read at `now`, for the channel's rate.
+    fn observe(&mut self, count: u64, now: Instant) {
+        if self.run.is_some_and(|r| r.left > 0) {
+            self.busy += now.duration_since(self.last_read);
+            self.busy_bytes += count;
+        }
+        self.last_read = now;
+    }
+}
+
+impl State {
+    /// Goes on receiving the next message; ready with its length when it is complete.
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Poll<Result<u64>> {
+        self.check()?;
+        self.take_early(sink)?;
+        let mut again = false;
+        for index in 0..self.channels.len() {
+            match self.read_channel(index, cx, sink) {
+                Ok(Read::Complete) => return Poll::Ready(Ok(self.finish_message(cx))),
+                Ok(Read::Blocked) => {}
+                Ok(Read::Yield) => again = true,
+                Err(Error::Protocol(what)) => {
+                    self.fail(Failure::Protocol(what.clone()));
+                    return Poll::Ready(Err(Error::Protocol(what)));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        if self.is_complete() {
+            return Poll::Ready(Ok(self.finish_message(cx)));
+        }
+        self.report_if_due(cx);
+        if self.peer_closed_at == Some(self.rx.next_message) {
+            return Poll::Ready(Err(Error::Closed));
+        }
+        if again {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Whether bytes of the next message have been consumed, so that it cannot be received anew.
+    pub(crate) fn receive_begun(&self) -> bool {
+        self.rx.begun
+    }
+
+    fn is_complete(&self) -> bool {
+        self.rx.begun && self.rx.total_bytes == Some(self.rx.ledger.bytes())
+    }
+
+    fn finish_message(&mut self, cx: &mut Context<'_>) -> u64 {
+        let total = self.rx.ledger.bytes();
+        self.rx.next_message = self.rx.next_message.wrapping_add(1);
+        self.rx.unreported_messages += 1;
+        self.rx.total_bytes = None;
+        self.rx.begun = false;
+        self.rx.ledger = Ledger::default();
+        if std::mem::take(&mut self.rx.confirm) || self.peer_closed_at.is_some() {
+            self.queue_report();
+            self.control.flush(cx);
+        } else {
+            self.report_if_due(cx);
+        }
+        total
+    }
+
+    /// Takes what has arrived of this message while an earlier one was being received.
+    fn take_early(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        let next = self.rx.next_message;
+        let Some(early) = self.rx.early.get(&next) else { return Ok(()) };
+        self.rx.total_bytes = self.rx.total_bytes.or(early.total_bytes);
+        self.rx.confirm |= early.confirm;
+        self.begin(sink)?;
+        let Some(early) = self.rx.early.remove(&next) else { return Ok(()) };
+        for (mut offset, chunk) in early.chunks {
+            self.rx.early_bytes -= chunk.len() as u64 + EARLY_PIECE_BYTES;
+            let mut rest = &chunk[..];
+            while !rest.is_empty() {
+                // Channel 0's room: nothing is half read into it between two calls of this function.
+                let room = sink.space(0, offset, rest.len());
+                let n = room.len();
+                room.copy_from_slice(&rest[..n]);
+                sink.filled(0, offset, n);
+                self.rx.note(offset, n);
+                offset += n as u64;
+                rest = &rest[n..];
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        if let Some(total) = self.rx.total_bytes
+            && !self.rx.begun
+        {
+            sink.begin(total)?;
+            self.rx.begun = true;
+        }
+        Ok(())
+    }
+
+    /// Reads one channel until it has nothing, the message is complete, or its turn is over.
+    fn read_channel(&mut self, index: usize, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Result<Read> {
+        for _ in 0..READS_A_TURN {
+            if self.consume_staged(index, sink)? {
+                return Ok(Read::Complete);
+            }
+            let channel = &mut self.channels[index];
+            let Some(socket) = &channel.socket else { return Ok(Read::Blocked) };
+            let rx = &mut channel.rx;
+            // What is staged now is at most a piece of a header; make room behind it.
+            rx.staging.copy_within(rx.staged.clone(), 0);
+            rx.staged = 0..rx.staged.len();
+            let direct = rx.run.filter(|r| r.left > 0 && r.message == Some(self.rx.next_message) && self.rx.begun);
+            let tail = &mut rx.staging[rx.staged.end..];
+            let (read, room) = match direct {
+                Some(run) => {
+                    let room = sink.space(index, run.offset, run.left.min(1 << 30) as usize);
+                    let room_bytes = room.len();
+                    // Behind the run's end comes the next header: the same system call takes both.
+                    let behind = if room_bytes as u64 == run.left { tail.len() } else { 0 };
+                    let parts = &mut [IoSliceMut::new(room), IoSliceMut::new(&mut tail[..behind])];
+                    (socket.poll_read(cx, parts), room_bytes)
+                }
+                None => (socket.poll_read(cx, &mut [IoSliceMut::new(tail)]), 0),
+            };
+            let n = match read {
+                Poll::Pending => return Ok(Read::Blocked),
+                Poll::Ready(Ok(n)) if n > 0 => n,
+                Poll::Ready(Ok(_)) => {
+                    self.channel_lost(index, "the peer closed it");
+                    return Ok(Read::Blocked);
+                }
+                Poll::Ready(Err(error)) => {
+                    self.channel_lost(index, &error.to_string());
+                    return Ok(Read::Blocked);
+                }
+            };
+            rx.observe(n as u64, Instant::now());
+            rx.position += n as u64;
+            self.rx.unreported_bytes += n as u64;
+            let direct_bytes = n.min(room);
+            rx.staged.end += n - direct_bytes;
+            if let Some(run) = direct {
+                sink.filled(index, run.offset, direct_bytes);
+                rx.payload_bytes += direct_bytes as u64;
+                rx.run = Some(run.advanced(direct_bytes));
+                self.rx.note(run.offset, direct_bytes);
+            }
+        }
+        if self.consume_staged(index, sink)? { Ok(Read::Complete) } else { Ok(Read::Yield) }
+    }
+
+    /// Works off what was read into a channel's staging buffer; whether that completed the message.
+    fn consume_staged(&mut self, index: usize, sink: &mut dyn Sink) -> Result<bool> {
+        loop {
+            self.begin(sink)?;
+            if self.is_complete() {
+                return Ok(true);
+            }
+            let next_message = self.rx.next_message;
+            let rx = &mut self.channels[index].rx;
+            let staged = &rx.staging[rx.staged.clone()];
+            if let Some(run) = rx.run.filter(|r| r.left > 0) {
+                if staged.is_empty() {
+                    return Ok(false);
+                }
+                let want = (staged.len() as u64).min(run.left) as usize;
+                let taken = match run.message {
+                    Some(message) if message == next_message => {
+                        let room = sink.space(index, run.offset, want);
+                        let n = room.len();
+                        room.copy_from_slice(&staged[..n]);
+                        sink.filled(index, run.offset, n);
+                        self.rx.note(run.offset, n);
+                        n
+                    }
+                    Some(message) if serial_less(next_message, message) => {
+                        self.rx.keep_early(message, run.offset, &staged[..want])?;
+                        want
+                    }
+                    // Padding, or a message that arrived by other channels meanwhile.
+                    Some(_) => {
+                        self.rx.duplicate_bytes += want as u64;
+                        want
+                    }
+                    None => want,
+                };
+                rx.payload_bytes += taken as u64;
+                rx.staged.start += taken;
+                rx.run = Some(run.advanced(taken));
+                continue;
+            }
+            let Some((frame, length)) = Frame::decode(staged)? else { return Ok(false) };
+            rx.staged.start += length;
+            self.apply_frame(index, frame)?;
+        }
+    }
+
+    fn apply_frame(&mut self, index: usize, frame: Frame) -> Result<()> {
+        let rx = &mut self.channels[index].rx;
+        match frame {
+            Frame::Pad { length } => rx.run = Some(Incoming { message: None, offset: 0, left: u64::from(length) }),
+            Frame::Open { message, total_bytes, confirm } => self.rx.open(message, total_bytes, confirm)?,
+            Frame::Run { message, offset, length, whole } => {
+                if whole {
+                    self.rx.open(message, u64::from(length), false)?;
+                }
+                self.rx.check_run(message, offset, u64::from(length))?;
+                rx.run = Some(Incoming { message: Some(message), offset, left: u64::from(length) });
+            }
+            Frame::Start { message, direction, fragment_bytes, offset, total_bytes } => {
+                self.rx.open(message, total_bytes, false)?;
+                let sequence =
+                    Sequence { message, direction, fragment_bytes: u64::from(fragment_bytes), offset, total_bytes };
+                rx.sequence = Some(sequence);
+                rx.run = Some(sequence.fragment());
+            }
+            Frame::Continue => {
+                let sequence = rx.sequence.as_mut().ok_or_else(|| protocol("a fragment without a Start before it"))?;
+                sequence.advance()?;
+                rx.run = Some(sequence.fragment());
+            }
+            Frame::End { .. } => rx.sequence = None,
+        }
+        Ok(())
+    }
+
+    fn report_if_due(&mut self, cx: &mut Context<'_>) {
+        let unreported = self.rx.unreported_bytes;
+        if unreported == 0 {
+            return;
+        }
+        let age = self.rx.last_report.elapsed();
+        let many = self.rx.unreported_messages >= REPORT_MESSAGES;
+        let much = unreported >= REPORT_BYTES && age >= REPORT_GAP;
+        if unreported >= REPORT_AT_ONCE_BYTES || much || many || (age >= REPORT_EVERY && self.rx.begun) {
+            self.queue_report();
+            self.control.flush(cx);
+        }
+    }
+
+    /// For the keeper: reports what the application's calls did not.
+    pub(crate) fn report_leftovers(&mut self) {
+        if self.rx.unreported_bytes > 0 {
+            self.queue_report();
+        }
+    }
+
+    pub(crate) fn queue_report(&mut self) {
+        let now = Instant::now();
+        let mut channels = Vec::new();
+        for channel in self.channels.iter_mut().filter(|c| c.socket.is_some()) {
+            channel.rx.observe(0, now);
+            let rx = &mut channel.rx;
+            // A channel with nothing new is in the middle of a run that does not arrive: that is news too.
+            if rx.reported != rx.position || !rx.busy.is_zero() {
+                let (busy_bytes, busy_us) = (rx.busy_bytes, rx.busy.as_micros() as u64);
+                channels.push(ChannelReport { channel: channel.id, position: rx.position, busy_bytes, busy_us });
+                (rx.reported, rx.busy_bytes, rx.busy) = (rx.position, 0, Duration::ZERO);
+            }
+        }
+        self.control.queue(&Control::Report(Report { completed_below: self.rx.next_message, channels }));
+        self.rx.report_due = false;
+        self.rx.unreported_bytes = 0;
+        self.rx.unreported_messages = 0;
+        self.rx.last_report = now;
+    }
+}
+
+impl Rx {
+    /// Notes payload of the current message.
+    fn note(&mut self, offset: u64, count: usize) {
+        let new = self.ledger.insert(offset..offset + count as u64);
+        self.duplicate_bytes += count as u64 - new;
+    }
+
+    /// A channel announces `message` and its length.
+    fn open(&mut self, message: u32, total_bytes: u64, confirm: bool) -> Result<()> {
+        let (known, flag) = if message == self.next_message {
+            (&mut self.total_bytes, &mut self.confirm)
+        } else if serial_less(message, self.next_message) {
+            return Ok(());
+        } else {
+            if message.wrapping_sub(self.next_message) > MAX_HELD_MESSAGES as u32 {
+                return Err(protocol(format!("message {message} while {} is awaited", self.next_message)));
+            }
+            let early = self.early.entry(message).or_default();
+            (&mut early.total_bytes, &mut early.confirm)
+        };
+        if *known.get_or_insert(total_bytes) != total_bytes {
+            return Err(protocol(format!("message {message} is announced with two lengths")));
+        }
+        *flag |= confirm;
+        Ok(())
+    }
+
+    /// A run must lie within its announced message.
+    fn check_run(&self, message: u32, offset: u64, length: u64) -> Result<()> {
+        let total = if message == self.next_message {
+            self.total_bytes
+        } else if serial_less(message, self.next_message) {
+            return Ok(());
+        } else {
+            self.early.get(&message).and_then(|e| e.total_bytes)
+        };
+        match total {
+            None => Err(protocol(format!("a run of message {message}, which was not announced"))),
+            Some(total) if offset + length > total => {
+                Err(protocol(format!("a run up to {} of a message of {total} bytes", offset + length)))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn keep_early(&mut self, message: u32, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.early_bytes += bytes.len() as u64 + EARLY_PIECE_BYTES;
+        if self.early_bytes > MAX_EARLY_BYTES {
+            return Err(protocol(format!("more than {MAX_EARLY_BYTES} bytes of messages that are not yet due")));
+        }
+        self.early.entry(message).or_default().chunks.push((offset, bytes.to_vec()));
+        Ok(())
+    }
+}
+
+impl Incoming {
+    fn advanced(self, count: usize) -> Self {
+        Self { offset: self.offset + count as u64, left: self.left - count as u64, ..self }
+    }
+}
+
+impl Sequence {
+    fn fragment(&self) -> Incoming {
+        let left = self.fragment_bytes.min(self.total_bytes - self.offset);
+        Incoming { message: Some(self.message), offset: self.offset, left }
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let next = match self.direction {
+            Direction::Increment => self.offset.checked_add(self.fragment_bytes).filter(|o| *o < self.total_bytes),
+            Direction::Decrement => self.offset.checked_sub(self.fragment_bytes),
+        };
+        self.offset = next.ok_or_else(|| protocol("a fragment beyond the end of its message"))?;
+        Ok(())
+    }
+}
+
+fn protocol(what: impl Into<String>) -> Error {
+    Error::Protocol(what.into())
+}

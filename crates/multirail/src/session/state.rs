@@ -1,0 +1,262 @@
+//! What a session is made of: its channels, its control connection, and what has failed.
+
+use super::receive::{Rx, RxChannel};
+use super::transmit::{Tx, TxChannel};
+use crate::error::{Error, Result};
+use crate::session::Config;
+use crate::socket::ChannelSocket;
+use multirail_proto::wire::{Control, Port, packet};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::TcpStream;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// A channel that was lost is named here until the keeper has seen to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub id: u32,
+    pub rail: u32,
+}
+
+/// A connection that passed the handshake and waits to be taken in by the runtime that drives the session.
+#[derive(Debug)]
+pub(crate) enum Joining {
+    Control(TcpStream),
+    Data { stream: TcpStream, id: u32, rail: u32, replaces: Option<u32> },
+}
+
+/// One channel. Lost ones stay in the table, without socket, until no message refers to them.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub id: u32,
+    pub rail: u32,
+    pub socket: Option<ChannelSocket>,
+    pub latency_us: f64,
+    pub rtt_us: u32,
+    pub tx: TxChannel,
+    pub rx: RxChannel,
+}
+
+/// The connection that carries reports: never data, so that no report waits behind a message.
+#[derive(Debug, Default)]
+pub(crate) struct ControlLink {
+    pub socket: Option<ChannelSocket>,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+}
+
+/// Why a session is over; every later operation says it again.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    Protocol(String),
+    Aborted(String),
+    AllRailsLost(Duration),
+    Cancelled(&'static str),
+}
+
+impl Failure {
+    pub(crate) fn error(&self) -> Error {
+        match self.clone() {
+            Failure::Protocol(what) => Error::Protocol(what),
+            Failure::Aborted(why) => Error::Aborted(why),
+            Failure::AllRailsLost(after) => Error::AllRailsLost(after),
+            Failure::Cancelled(what) => Error::Cancelled(what),
+        }
+    }
+}
+
+/// Everything of a session but its lock and its wakers.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub config: Config,
+    pub channels: Vec<Channel>,
+    pub control: ControlLink,
+    pub joining: Vec<Joining>,
+    pub lost: Vec<Lost>,
+    pub tx: Tx,
+    pub rx: Rx,
+    pub peer_ports: Option<Vec<Port>>,
+    /// Told to the peer on every new control connection.
+    pub own_ports: Vec<Port>,
+    pub peer_closed_at: Option<u32>,
+    pub closing: bool,
+    pub failure: Option<Failure>,
+    /// Since when no channel has been up.
+    pub dark_since: Option<Instant>,
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            tx: Tx::default(),
+            rx: Rx::default(),
+            config,
+            channels: Vec::new(),
+            control: ControlLink::default(),
+            joining: Vec::new(),
+            lost: Vec::new(),
+            peer_ports: None,
+            own_ports: Vec::new(),
+            peer_closed_at: None,
+            closing: false,
+            failure: None,
+            dark_since: Some(Instant::now()),
+        }
+    }
+
+    /// The session's error, if it is over.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.failure.as_ref().map_or(Ok(()), |f| Err(f.error()))
+    }
+
+    /// Ends the session for good, and tells the peer why where that can still be done.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        if self.failure.is_some() {
+            return;
+        }
+        if let Failure::Protocol(reason) = &failure {
+            self.control.queue(&Control::Abort { reason: format!("this side broke the protocol: {reason}") });
+            self.control.flush(&mut Context::from_waker(std::task::Waker::noop()));
+        }
+        self.failure = Some(failure);
+        for channel in &mut self.channels {
+            if let Some(socket) = channel.socket.take() {
+                socket.shutdown();
+            }
+        }
+        self.control.socket = None;
+    }
+
+    /// Takes in connections that were made meanwhile. Must run in the runtime that drives the session.
+    pub(crate) fn take_joining(&mut self) {
+        for joining in std::mem::take(&mut self.joining) {
+            match joining {
+                Joining::Control(stream) => match ChannelSocket::new(stream) {
+                    Ok(socket) => self.attach_control(socket),
+                    Err(error) => tracing::warn!(%error, "a control connection could not be set up"),
+                },
+                Joining::Data { stream, id, rail, replaces } => {
+                    if let Some(old) = replaces.and_then(|r| self.channels.iter().position(|c| c.id == r)) {
+                        self.channel_lost(old, "replaced by its successor");
+                        self.lost.retain(|l| Some(l.id) != replaces);
+                    }
+                    match ChannelSocket::new(stream) {
+                        Ok(socket) => self.attach_channel(socket, id, rail),
+                        Err(error) => tracing::warn!(%error, id, "a channel could not be set up"),
+                    }
+                }
+            }
+        }
+    }
+
+    fn attach_control(&mut self, socket: ChannelSocket) {
+        self.control = ControlLink { socket: Some(socket), ..ControlLink::default() };
+        self.control.queue(&Control::Ports(self.own_ports.clone()));
+        for channel in &mut self.channels {
+            channel.rx.report_again();
+        }
+        self.rx.report_due = true;
+        if self.closing {
+            self.control.queue(&Control::Close { messages: self.tx.next_message });
+        }
+    }
+
+    fn attach_channel(&mut self, socket: ChannelSocket, id: u32, rail: u32) {
+        let info = socket.info();
+        let unsent = self.unsent_limit(0.0);
+        let _ = socket.set_unsent_limit(unsent);
+        let mut tx = TxChannel::new(unsent);
+        tx.queue_probe();
+        self.channels.push(Channel {
+            id,
+            rail,
+            latency_us: f64::from(info.rtt_us) / 2.0,
+            rtt_us: info.rtt_us,
+            socket: Some(socket),
+            tx,
+            rx: RxChannel::default(),
+        });
+        self.dark_since = None;
+    }
+
+    /// A channel is dead: what it had taken and the peer has not confirmed goes back to be claimed.
+    pub(crate) fn channel_lost(&mut self, index: usize, why: &str) {
+        let channel = &mut self.channels[index];
+        let Some(socket) = channel.socket.take() else { return };
+        socket.shutdown();
+        tracing::debug!(channel = channel.id, rail = channel.rail, why, "channel lost");
+        self.lost.push(Lost { id: channel.id, rail: channel.rail });
+        channel.rx.lost();
+        self.transmit_lost(index);
+        if self.channels.iter().all(|c| c.socket.is_none()) {
+            self.dark_since = Some(Instant::now());
+        }
+    }
+
+    /// Sends what is queued for the peer's control side and takes in what it said.
+    pub(crate) fn poll_control(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        if self.rx.report_due {
+            self.queue_report();
+        }
+        self.control.flush(cx);
+        while let Some(packet) = self.control.poll_packet(cx)? {
+            match packet {
+                Control::Report(report) => self.apply_report(&report)?,
+                Control::Ports(ports) => self.peer_ports = Some(ports),
+                Control::Close { messages } => {
+                    self.peer_closed_at = Some(messages);
+                    self.rx.report_due = true;
+                    self.queue_report();
+                    self.control.flush(cx);
+                }
+                Control::Abort { reason } => {
+                    self.failure = Some(Failure::Aborted(reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ControlLink {
+    /// Queues a packet; while there is no connection it is dropped, because the next one begins with everything anew.
+    pub(crate) fn queue(&mut self, packet: &Control) {
+        if self.socket.is_some() {
+            packet::encode(packet, &mut self.outgoing);
+        }
+    }
+
+    pub(crate) fn flush(&mut self, cx: &mut Context<'_>) {
+        while !self.outgoing.is_empty() {
+            let Some(socket) = &self.socket else { return };
+            match socket.poll_write(cx, &[IoSlice::new(&self.outgoing)]) {
+                Poll::Ready(Ok(n)) => drop(self.outgoing.drain(..n)),
+                Poll::Ready(Err(_)) => self.lose(),
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    pub(crate) fn lose(&mut self) {
+        *self = Self::default();
+    }
+
+    fn poll_packet(&mut self, cx: &mut Context<'_>) -> Result<Option<Control>> {
+        loop {
+            if let Some((packet, length)) = packet::decode(&self.incoming)? {
+                self.incoming.drain(..length);
+                return Ok(Some(packet));
+            }
+            let Some(socket) = &self.socket else { return Ok(None) };
+            let mut buffer = [0; 4096];
+            match socket.poll_read(cx, &mut [IoSliceMut::new(&mut buffer)]) {
+                Poll::Pending => return Ok(None),
+                Poll::Ready(Ok(n)) if n > 0 => self.incoming.extend_from_slice(&buffer[..n]),
+                Poll::Ready(_) => {
+                    self.lose();
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! The sending half: claims runs for channels that can take them, writes them, and keeps what is not confirmed.
+
+use super::state::{Failure, State};
+use crate::error::{Error, Result};
+use crate::payload::Source;
+use multirail_proto::striping::{ChannelView, Framing, Next, Run, Strategy, Striping, rate::RateEstimator};
+use multirail_proto::wire::{Frame, MAX_HEAD_BYTES, Report};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+/// Messages up to this length are copied, so that sending returns as soon as the kernel has them, as with TCP. Longer ones are
+/// sent from the caller's memory, and sending returns when the peer has confirmed them: with several channels a copy would
+/// cost more than the half round trip.
+pub const COPY_LIMIT_BYTES: u64 = 64 << 10;
+/// At most this much is copied and not confirmed; sending waits at the limit. Also the most that the peer must keep of
+/// messages that overtook an earlier one. Covers 100 Mbit/s over 300 ms.
+pub const WINDOW_BYTES: u64 = 4 << 20;
+/// At most so many messages are copied and not confirmed, however small.
+pub const MAX_HELD_MESSAGES: usize = 4096;
+/// What a new channel sends first, and an unused one now and then, so that the peer can tell its rate.
+const PROBE_BYTES: u32 = 32 << 10;
+/// A channel's socket holds unsent what it can send in this time: enough to bridge a wake-up, little enough to stay free.
+const UNSENT_US: f64 = 2_000.0;
+const MIN_UNSENT_BYTES: f64 = 16_384.0;
+const MAX_UNSENT_BYTES: f64 = 4_194_304.0;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// What a session is sending.
+#[derive(Debug, Default)]
+pub(crate) struct Tx {
+    /// Serial number of the next message.
+    pub next_message: u32,
+    /// Every message below is confirmed.
+    pub confirmed_below: u32,
+    /// The message that is being claimed: the last one begun.
+    pub current: Option<Outgoing>,
+    /// Claimed whole, copied, and not confirmed, in order.
+    held: VecDeque<Outgoing>,
+    held_bytes: u64,
+    /// Some held message has something given back.
+    resend: bool,
+    views: Vec<ChannelView>,
+    /// Frame headers sent (two-ended: Start and End messages).
+    pub control_messages: u64,
+    /// Bytes sent a second time.
+    pub resent_bytes: u64,
+}
+
+/// One message on its way.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub message: u32,
+    pub total_bytes: u64,
+    /// Its copy; `None`: it is in the memory of the caller, who waits.
+    copy: Option<Vec<u8>>,
+    striping: Striping,
+    fragment_bytes: u32,
+    /// Some run was claimed: an empty message has nothing unclaimed from the start.
+    begun: bool,
+    /// Channels that have sent Start and owe an End.
+    open_ended: Vec<usize>,
+    /// Ranges that were sent a second time already.
+    rescued: Vec<Range<u64>>,
+}
+
+/// A channel's sending side.
+#[derive(Debug)]
+pub(crate) struct TxChannel {
+    /// Bytes of the channel's stream: claimed for it, written to the socket, taken by the peer.
+    claimed: u64,
+    pub written: u64,
+    confirmed: u64,
+    pub rate: RateEstimator,
+    unsent_limit: u32,
+    pending: Option<Pending>,
+    in_flight: VecDeque<InFlight>,
+    /// The message last announced by an Open.
+    opened: Option<u32>,
+    probe: bool,
+    /// Payload bytes claimed, for people.
+    pub payload_bytes: u64,
+}
+
+/// The run being written.
+#[derive(Debug)]
+struct Pending {
+    head: [u8; MAX_HEAD_BYTES],
+    head_range: Range<usize>,
+    message: Option<u32>,
+    payload: Range<u64>,
+}
+
+/// A run that was claimed and is not confirmed.
+#[derive(Debug)]
+struct InFlight {
+    /// Position in the channel's stream at which its payload ends.
+    end: u64,
+    message: u32,
+    range: Range<u64>,
+}
+
+impl TxChannel {
+    pub(crate) fn new(unsent_limit: u32) -> Self {
+        Self {
+            claimed: 0,
+            written: 0,
+            confirmed: 0,
+            rate: RateEstimator::default(),
+            unsent_limit,
+            pending: None,
+            in_flight: VecDeque::new(),
+            opened: None,
+            probe: false,
+            payload_bytes: 0,
+        }
+    }
+
+    /// Has the channel send padding when it next can.
+    pub(crate) fn queue_probe(&mut self) {
+        self.probe = true;
+    }
+
+    /// Puts up `head` and a payload to be written.
+    fn put(&mut self, message: Option<u32>, payload: Range<u64>, frames: &[Frame]) {
+        let mut head = [0; MAX_HEAD_BYTES];
+        let mut length = 0;
+        for frame in frames {
+            length += frame.encode(&mut head[length..]);
+        }
+        self.claimed += length as u64 + (payload.end - payload.start);
+        if let Some(message) = message
+            && !payload.is_empty()
+        {
+            self.in_flight.push_back(InFlight { end: self.claimed, message, range: payload.clone() });
+        }
+        self.pending = Some(Pending { head, head_range: 0..length, message, payload });
+    }
+}
+
+impl State {
+    /// Begins a message. `copy`: its bytes where they are to be kept, else they come with every call of
+    /// [`State::poll_sent`]. The caller has seen to it that no message is current.
+    pub(crate) fn begin_message(&mut self, total_bytes: u64, copy: Option<Vec<u8>>, grain_bytes: u64) -> u32 {
+        debug_assert!(self.tx.current.is_none());
+        self.refresh_views();
+        let message = self.tx.next_message;
+        let fragment_bytes = match self.config.strategy {
+            Strategy::SharedCounter | Strategy::TwoEnded => u64::from(self.config.fragment_bytes),
+            _ => grain_bytes,
+        };
+        let striping = Striping::new(self.config.strategy, total_bytes, fragment_bytes, &self.tx.views);
+        self.tx.next_message = message.wrapping_add(1);
+        self.tx.current = Some(Outgoing {
+            message,
+            total_bytes,
+            copy,
+            striping,
+            fragment_bytes: fragment_bytes as u32,
+            begun: false,
+            open_ended: Vec::new(),
+            rescued: Vec::new(),
+        });
+        message
+    }
+
+    /// Whether a message of this length can begin now.
+    pub(crate) fn can_begin(&self, total_bytes: u64) -> bool {
+        !self.channels.is_empty()
+            && self.tx.current.is_none()
+            && self.tx.held.len() < MAX_HELD_MESSAGES
+            && (total_bytes > COPY_LIMIT_BYTES || self.tx.held_bytes + total_bytes <= WINDOW_BYTES)
+    }
+
+    /// Goes on with `message`; ready when a copied one is with the kernel, or any other confirmed.
+    pub(crate) fn poll_sent(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: u32,
+        source: &mut dyn Source,
+    ) -> Poll<Result<()>> {
+        self.poll_transmit(cx, Some(source));
+        self.check()?;
+        let current = self.tx.current.as_ref().is_some_and(|c| c.message == message);
+        if current { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Whether all of the current message is claimed, so that only waiting (or a rescue) is left.
+    pub(crate) fn all_claimed(&self) -> bool {
+        self.tx.current.as_ref().is_some_and(Outgoing::is_claimed)
+    }
+
+    /// Lays the current message aside when it is a copy and the kernel has all of it.
+    fn hold_current(&mut self) {
+        let channels = &self.channels;
+        let with_kernel = |c: &mut Outgoing| {
+            c.copy.is_some()
+                && c.is_claimed()
+                && c.open_ended.is_empty()
+                && channels.iter().all(|ch| ch.tx.pending.as_ref().is_none_or(|p| p.message != Some(c.message)))
+        };
+        if let Some(current) = self.tx.current.take_if(with_kernel) {
+            self.tx.held_bytes += current.total_bytes;
+            self.tx.held.push_back(current);
+        }
+    }
+
+    /// Whether everything sent is confirmed.
+    pub(crate) fn all_confirmed(&self) -> bool {
+        self.tx.current.is_none() && self.tx.held.is_empty()
+    }
+
+    /// Whether some channel has something to write that does not need the caller's memory.
+    pub(crate) fn transmit_due(&self) -> bool {
+        self.tx.resend || self.channels.iter().any(|c| c.socket.is_some() && (c.tx.pending.is_some() || c.tx.probe))
+    }
+
+    /// Writes on every channel that takes something, until none does.
+    pub(crate) fn poll_transmit(&mut self, cx: &mut Context<'_>, mut source: Option<&mut dyn Source>) {
+        self.refresh_views();
+        loop {
+            let mut progress = false;
+            for index in 0..self.channels.len() {
+                if self.channels[index].socket.is_none() {
+                    continue;
+                }
+                if self.channels[index].tx.pending.is_none() && !self.claim(index, cx) {
+                    continue;
+                }
+                match self.write(index, cx, &mut source) {
+                    Poll::Pending => {}
+                    Poll::Ready(Ok(wrote)) => progress |= wrote,
+                    Poll::Ready(Err(error)) => {
+                        self.channel_lost(index, &error.to_string());
+                        self.refresh_views();
+                        progress = true;
+                    }
+                }
+            }
+            if !progress {
+                self.hold_current();
+                return;
+            }
+        }
+    }
+
+    /// Has `index` send the next run, if it can take one now and there is one for it.
+    fn claim(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
+        let channel = &mut self.channels[index];
+        let Some(socket) = &channel.socket else { return false };
+        if socket.poll_writable(cx).is_pending() {
+            return false;
+        }
+        if std::mem::take(&mut channel.tx.probe) {
+            channel.tx.put(None, 0..u64::from(PROBE_BYTES), &[Frame::Pad { length: PROBE_BYTES }]);
+            return true;
+        }
+        while self.tx.resend {
+            let Some(held) = self.tx.held.iter_mut().find(|h| h.striping.unclaimed_bytes() > 0) else {
+                self.tx.resend = false;
+                break;
+            };
+            match held.striping.next(index, &self.tx.views) {
+                Next::Run(run) => {
+                    let sent = put_run(&mut self.channels[index].tx, held, index, &run);
+                    self.tx.control_messages += sent;
+                    self.tx.resent_bytes += run.range.end - run.range.start;
+                    return true;
+                }
+                Next::Wait | Next::Done => break,
+            }
+        }
+        let ahead = self.tx.held_bytes;
+        let Some(current) = &mut self.tx.current else { return false };
+        if ahead > 0 && ahead + (current.total_bytes - current.striping.unclaimed_bytes()) > WINDOW_BYTES {
+            return false;
+        }
+        match current.striping.next(index, &self.tx.views) {
+            Next::Run(run) => {
+                let sent = put_run(&mut self.channels[index].tx, current, index, &run);
+                self.tx.views[index].backlog_bytes += run.range.end - run.range.start;
+                self.tx.control_messages += sent;
+                true
+            }
+            Next::Wait => false,
+            Next::Done => {
+                let Some(owed) = current.open_ended.iter().position(|c| *c == index) else { return false };
+                current.open_ended.swap_remove(owed);
+                self.tx.control_messages += 1;
+                let end = Frame::End { message: current.message };
+                self.channels[index].tx.put(None, 0..0, &[end]);
+                true
+            }
+        }
+    }
+
+    /// Writes what `index` has pending; whether anything went out. `Pending`: the socket takes nothing now.
+    fn write(
+        &mut self,
+        index: usize,
+        cx: &mut Context<'_>,
+        source: &mut Option<&mut dyn Source>,
+    ) -> Poll<std::io::Result<bool>> {
+        let mut wrote = false;
+        loop {
+            let channel = &mut self.channels[index];
+            let (Some(socket), Some(pending)) = (&channel.socket, &mut channel.tx.pending) else {
+                return Poll::Ready(Ok(wrote));
+            };
+            let want = (pending.payload.end - pending.payload.start).min(1 << 30) as usize;
+            let payload: &[u8] = if want == 0 {
+                &[]
+            } else {
+                let offset = pending.payload.start;
+                match self.tx.find(pending.message) {
+                    // A probe, or a message that arrived by other channels meanwhile: the peer throws the rest away.
+                    None => &ZEROS[..want.min(ZEROS.len())],
+                    Some(Outgoing { copy: Some(copy), .. }) => &copy[offset as usize..offset as usize + want],
+                    Some(_) => match source {
+                        Some(source) => source.bytes(index, offset, want),
+                        None => return Poll::Ready(Ok(wrote)),
+                    },
+                }
+            };
+            let head = &pending.head[pending.head_range.clone()];
+            let n = match socket.poll_write(cx, &[IoSlice::new(head), IoSlice::new(payload)]) {
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if wrote => return Poll::Ready(Ok(true)),
+                Poll::Pending => return Poll::Pending,
+            };
+            wrote = true;
+            channel.tx.written += n as u64;
+            let of_head = n.min(pending.head_range.len());
+            pending.head_range.start += of_head;
+            pending.payload.start += (n - of_head) as u64;
+            if pending.head_range.is_empty() && pending.payload.is_empty() {
+                channel.tx.pending = None;
+                return Poll::Ready(Ok(true));
+            }
+        }
+    }
+
+    /// Sends again, on channels with nothing to do, what others are stuck with. Called while all is claimed and not confirmed.
+    pub(crate) fn rescue(&mut self) {
+        self.refresh_views();
+        let Some(message) = self.tx.current.as_ref().map(|c| c.message) else { return };
+        for index in 0..self.channels.len() {
+            let idle = self.channels[index].tx.pending.is_none() && self.tx.views[index].backlog_bytes == 0;
+            if !idle || !self.tx.views[index].up {
+                continue;
+            }
+            let outstanding = self.outstanding(message);
+            let Some(current) = &mut self.tx.current else { return };
+            let Some(range) = current.striping.rescue(index, &self.tx.views, &outstanding) else { continue };
+            current.rescued.push(range.clone());
+            tracing::debug!(channel = index, ?range, "sending again what another channel is stuck with");
+            self.tx.resent_bytes += range.end - range.start;
+            let run = Run { range, framing: Framing::Header };
+            self.tx.control_messages += put_run(&mut self.channels[index].tx, current, index, &run);
+            self.tx.views[index].backlog_bytes += run.range.end - run.range.start;
+        }
+    }
+
+    /// What of `message` was claimed, has not been acknowledged and was not sent twice yet, with its channel.
+    fn outstanding(&self, message: u32) -> Vec<(usize, Range<u64>)> {
+        let rescued = self.tx.current.as_ref().map_or(&[][..], |c| &c.rescued);
+        let mut ranges = Vec::new();
+        for (index, channel) in self.channels.iter().enumerate() {
+            let Some(socket) = &channel.socket else { continue };
+            let acknowledged = channel.tx.written.saturating_sub(socket.unacknowledged_bytes());
+            for run in channel.tx.in_flight.iter().filter(|r| r.message == message && r.end > acknowledged) {
+                let length = run.range.end - run.range.start;
+                let arrived = acknowledged.saturating_sub(run.end - length);
+                let left = run.range.start + arrived..run.range.end;
+                if !rescued.iter().any(|r| r.start < left.end && left.start < r.end) {
+                    ranges.push((index, left));
+                }
+            }
+        }
+        ranges
+    }
+
+    /// A channel is gone: what it had and the peer has not confirmed is put up for claiming.
+    pub(crate) fn transmit_lost(&mut self, index: usize) {
+        self.refresh_views();
+        let tx = &mut self.channels[index].tx;
+        tx.pending = None;
+        tx.probe = false;
+        if let Some(current) = &mut self.tx.current {
+            current.open_ended.retain(|c| *c != index);
+            current.striping.channel_lost(index, &self.tx.views);
+        }
+        for run in std::mem::take(&mut tx.in_flight) {
+            let length = run.range.end - run.range.start;
+            let confirmed = tx.confirmed.saturating_sub(run.end - length).min(length);
+            if let Some(outgoing) = self.tx.find_mut(run.message) {
+                outgoing.striping.give_back(run.range.start + confirmed..run.range.end);
+                self.tx.resend = true;
+            }
+        }
+    }
+
+    /// Takes in what the peer has got.
+    pub(crate) fn apply_report(&mut self, report: &Report) -> Result<()> {
+        for row in &report.channels {
+            let Some(channel) = self.channels.iter_mut().find(|c| c.id == row.channel && c.socket.is_some()) else {
+                continue;
+            };
+            if row.position > channel.tx.written {
+                let what =
+                    format!("it confirms {} bytes of a channel that carried {}", row.position, channel.tx.written);
+                self.fail(Failure::Protocol(what.clone()));
+                return Err(Error::Protocol(what));
+            }
+            channel.tx.confirmed = channel.tx.confirmed.max(row.position);
+            while channel.tx.in_flight.front().is_some_and(|r| r.end <= channel.tx.confirmed) {
+                channel.tx.in_flight.pop_front();
+            }
+            channel.tx.rate.report(row.busy_bytes, row.busy_us);
+        }
+        self.follow_rates();
+        let below = report.completed_below;
+        if serial_less(self.tx.next_message, below) {
+            let what = format!("it confirms message {below}, and {} were sent", self.tx.next_message);
+            self.fail(Failure::Protocol(what.clone()));
+            return Err(Error::Protocol(what));
+        }
+        if serial_less(self.tx.confirmed_below, below) {
+            self.tx.confirmed_below = below;
+        }
+        while let Some(held) = self.tx.held.pop_front_if(|h| serial_less(h.message, below)) {
+            self.tx.held_bytes -= held.total_bytes;
+        }
+        self.tx.current.take_if(|c| serial_less(c.message, below));
+        Ok(())
+    }
+
+    /// Keeps each socket's unsent bytes in step with its rate.
+    fn follow_rates(&mut self) {
+        for index in 0..self.channels.len() {
+            let limit = self.unsent_limit(self.channels[index].tx.rate.rate_bytes_s());
+            let channel = &mut self.channels[index];
+            let ratio = f64::from(limit) / f64::from(channel.tx.unsent_limit);
+            if let Some(socket) = channel.socket.as_ref().filter(|_| !(0.7..1.5).contains(&ratio)) {
+                let _ = socket.set_unsent_limit(limit);
+                channel.tx.unsent_limit = limit;
+            }
+        }
+    }
+
+    /// How many unsent bytes the socket of a channel of this rate may hold.
+    pub(crate) fn unsent_limit(&self, rate_bytes_s: f64) -> u32 {
+        match self.config.strategy {
+            // The papers balance by blocking: a channel that is busy must be seen to be, fragment by fragment.
+            Strategy::SharedCounter | Strategy::TwoEnded => self.config.fragment_bytes,
+            _ if rate_bytes_s == 0.0 => crate::socket::INITIAL_UNSENT_BYTES,
+            _ => (rate_bytes_s * UNSENT_US / 1e6).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES) as u32,
+        }
+    }
+
+    fn refresh_views(&mut self) {
+        self.tx.views.clear();
+        self.tx.views.extend(self.channels.iter().map(|channel| {
+            let unwritten = channel.tx.claimed - channel.tx.written;
+            let unacknowledged = match &channel.socket {
+                Some(socket) if channel.tx.written > channel.tx.confirmed => socket.unacknowledged_bytes(),
+                _ => 0,
+            };
+            ChannelView {
+                up: channel.socket.is_some(),
+                rate_bytes_s: channel.tx.rate.rate_bytes_s(),
+                latency_us: channel.latency_us,
+                backlog_bytes: unwritten + unacknowledged,
+            }
+        }));
+    }
+}
+
+impl Outgoing {
+    fn is_claimed(&self) -> bool {
+        self.begun && self.striping.unclaimed_bytes() == 0
+    }
+}
+
+impl Tx {
+    fn find(&self, message: Option<u32>) -> Option<&Outgoing> {
+        let message = message?;
+        self.current
+            .as_ref()
+            .filter(|c| c.message == message)
+            .or_else(|| self.held.iter().find(|h| h.message == message))
+    }
+
+    fn find_mut(&mut self, message: u32) -> Option<&mut Outgoing> {
+        match &mut self.current {
+            Some(current) if current.message == message => Some(current),
+            _ => self.held.iter_mut().find(|h| h.message == message),
+        }
+    }
+}
+
+/// Announces `run` on a channel; returns the control messages that took.
+fn put_run(channel: &mut TxChannel, outgoing: &mut Outgoing, index: usize, run: &Run) -> u64 {
+    let Outgoing { message, total_bytes, fragment_bytes, .. } = *outgoing;
+    let length = (run.range.end - run.range.start) as u32;
+    outgoing.begun = true;
+    channel.payload_bytes += u64::from(length);
+    match run.framing {
+        // An empty message has no fragments that a Start could announce.
+        framing if framing == Framing::Header || total_bytes == 0 => {
+            let whole = run.range == (0..total_bytes);
+            let frame = Frame::Run { message, offset: run.range.start, length, whole };
+            if whole || channel.opened == Some(message) {
+                channel.put(Some(message), run.range.clone(), &[frame]);
+                return 1;
+            }
+            channel.opened = Some(message);
+            let open = Frame::Open { message, total_bytes, confirm: outgoing.copy.is_none() };
+            channel.put(Some(message), run.range.clone(), &[open, frame]);
+            2
+        }
+        Framing::Start(direction) => {
+            if !outgoing.open_ended.contains(&index) {
+                outgoing.open_ended.push(index);
+            }
+            let start = Frame::Start { message, direction, fragment_bytes, offset: run.range.start, total_bytes };
+            channel.put(Some(message), run.range.clone(), &[start]);
+            1
+        }
+        _ => {
+            channel.put(Some(message), run.range.clone(), &[Frame::Continue]);
+            0
+        }
+    }
+}
+
+/// Whether serial number `a` comes before `b`; they wrap around.
+pub(crate) fn serial_less(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

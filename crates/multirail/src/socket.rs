@@ -1,0 +1,178 @@
+//! One TCP connection as a channel sees it: non-blocking vectored reads and writes, and what the kernel knows of the path.
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+
+/// Sent bytes that nobody acknowledges for this long mean that the rail is dead. Twice the largest round trip and queue of
+/// a sane path; short enough to be re-sent within the two seconds that a user notices.
+pub const DEAD_AFTER: Duration = Duration::from_millis(1500);
+/// Unsent bytes kept in a new channel's socket before its rate is known.
+pub const INITIAL_UNSENT_BYTES: u32 = 64 << 10;
+
+/// What the kernel knows of a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PathInfo {
+    /// Whether the kernel still keeps the connection: false once it timed out or was reset.
+    pub alive: bool,
+    /// Smoothed round trip.
+    pub rtt_us: u32,
+    /// Smallest round trip seen.
+    pub min_rtt_us: u32,
+    /// Segments sent again, ever.
+    pub retransmitted: u32,
+    /// Time during which the receiver's window was the limit, ever.
+    pub window_limited_us: u64,
+    /// Time during which there was something to send, ever.
+    pub busy_us: u64,
+}
+
+/// A connected TCP socket registered with the runtime in which it was made.
+#[derive(Debug)]
+pub struct ChannelSocket {
+    fd: AsyncFd<TcpStream>,
+}
+
+impl ChannelSocket {
+    /// Takes over a connected stream.
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_user_timeout(Some(DEAD_AFTER))?;
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(Duration::from_secs(2))
+                .with_interval(Duration::from_secs(1))
+                .with_retries(3),
+        )?;
+        // SAFETY: the stream owns its descriptor and never changes or closes it before it is dropped.
+        let this = Self { fd: unsafe { AsyncFd::register(stream) }? };
+        this.set_unsent_limit(INITIAL_UNSENT_BYTES)?;
+        Ok(this)
+    }
+
+    /// Writes what the socket takes of `parts`. `Pending` means that it takes nothing now and will wake the task; the
+    /// caller goes on until then.
+    pub fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let want: usize = parts.iter().map(|p| p.len()).sum();
+        loop {
+            let mut guard = ready!(self.fd.poll_write_ready(cx))?;
+            match SockRef::from(self.fd.get_ref()).send_vectored_with_flags(parts, libc::MSG_NOSIGNAL) {
+                Ok(n) => {
+                    if n < want {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    /// Whether the socket takes bytes now; if not, it will wake the task.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.fd.poll_write_ready(cx).map(|_| ())
+    }
+
+    /// Reads what has arrived into `parts`; 0 is the end of the stream. `Pending` as in [`Self::poll_write`].
+    pub fn poll_read(&self, cx: &mut Context<'_>, parts: &mut [IoSliceMut<'_>]) -> Poll<io::Result<usize>> {
+        let want: usize = parts.iter().map(|p| p.len()).sum();
+        loop {
+            let mut guard = ready!(self.fd.poll_read_ready(cx))?;
+            match self.fd.get_ref().read_vectored(parts) {
+                Ok(n) => {
+                    // A short read has emptied the socket: the next one would only say so. The end of the stream
+                    // stays readable.
+                    if n < want && n > 0 {
+                        guard.clear_ready();
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    /// Bytes written and not acknowledged by the peer's kernel.
+    pub fn unacknowledged_bytes(&self) -> u64 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ (SIOCOUTQ on a TCP socket) writes one int to the pointer, which is valid for that.
+        let ok = unsafe { libc::ioctl(self.fd.get_ref().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+        if ok == 0 { bytes.max(0) as u64 } else { 0 }
+    }
+
+    /// Keeps at most about this many unsent bytes in the socket (`TCP_NOTSENT_LOWAT`): what is in there is bound to this rail.
+    pub fn set_unsent_limit(&self, bytes: u32) -> io::Result<()> {
+        SockRef::from(self.fd.get_ref()).set_tcp_notsent_lowat(bytes)
+    }
+
+    /// What the kernel knows of the path.
+    pub fn info(&self) -> PathInfo {
+        // SAFETY: all-zero bytes are a valid tcp_info, and the kernel writes at most `length` bytes of it.
+        let (ok, info) = unsafe {
+            let mut info: libc::tcp_info = std::mem::zeroed();
+            let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+            let fd = self.fd.get_ref().as_raw_fd();
+            let ok = libc::getsockopt(fd, libc::SOL_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length);
+            (ok == 0, info)
+        };
+        const TCP_CLOSE: u8 = 7;
+        PathInfo {
+            alive: ok && info.tcpi_state != TCP_CLOSE,
+            rtt_us: info.tcpi_rtt,
+            min_rtt_us: info.tcpi_min_rtt,
+            retransmitted: info.tcpi_total_retrans,
+            window_limited_us: info.tcpi_rwnd_limited,
+            busy_us: info.tcpi_busy_time,
+        }
+    }
+
+    /// Ends both directions at once; the peer sees the end of the stream.
+    pub fn shutdown(&self) {
+        let _ = self.fd.get_ref().shutdown(std::net::Shutdown::Both);
+    }
+
+    /// The two ends' addresses.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.fd.get_ref().local_addr()?, self.fd.get_ref().peer_addr()?))
+    }
+}
+
+/// Where a connection leaves this host from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LocalEnd {
+    /// Source address.
+    pub address: IpAddr,
+    /// Interface to bind to: with two ports in one subnet the source address alone does not choose the port.
+    pub interface: Option<String>,
+}
+
+/// Connects from `local` (or from wherever the routes say) to `remote`.
+pub async fn dial(
+    local: Option<&LocalEnd>,
+    remote: SocketAddr,
+    timeout: Duration,
+) -> io::Result<tokio::net::TcpStream> {
+    let socket = Socket::new(Domain::for_address(remote), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    if let Some(end) = local {
+        if let Some(name) = &end.interface {
+            // Kernels before 5.7 allow it to root only; the source address then has to do.
+            let _ = socket.bind_device(Some(name.as_bytes()));
+        }
+        socket.bind(&SockAddr::from(SocketAddr::new(end.address, 0)))?;
+    }
+    let connecting = tokio::net::TcpSocket::from_std_stream(socket.into()).connect(remote);
+    let stream =
+        tokio::time::timeout(timeout, connecting).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
