@@ -89,7 +89,7 @@ pub enum Error {
         host: String,
     },
     /// The kernel refused the value of a sysctl, or has no such sysctl.
-    #[error("host {host:?}: cannot set {key} to {value:?}: {source}{hint}")]
+    #[error("host {host:?}: cannot set {key} to {value:?}: {reason}{hint}")]
     Sysctl {
         /// The host.
         host: String,
@@ -98,26 +98,26 @@ pub enum Error {
         /// The value.
         value: String,
         /// The kernel's answer.
-        source: std::io::Error,
+        reason: std::io::Error,
         /// What to do, on a line of its own, where known.
         hint: &'static str,
     },
     /// A namespace could not be entered, or a port's offloads not be set.
-    #[error("namespace {namespace}: {doing}: {source}")]
+    #[error("namespace {namespace}: {doing}: {reason}")]
     Namespace {
         /// The namespace.
         namespace: String,
         /// What was tried.
         doing: &'static str,
         /// The kernel's answer.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The file in which a lab's state is kept could not be read or written.
-    #[error("lab state {}: {source}", path.display())]
+    #[error("lab state {}: {reason}", path.display())]
     State {
         /// The file.
         path: PathBuf,
         /// The kernel's answer, or the parser's.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
 }

@@ -135,13 +135,13 @@ fn configure_ports(lab: &str, topology: &Topology) -> Result<()> {
 /// Waits until ports of a namespace carry packets.
 pub(crate) fn wait_ready(namespace: &str, ports: &[&str]) -> Result<()> {
     netns::run_in(namespace, || ports.iter().try_for_each(|name| port::wait_ready_here(name)))?
-        .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "waiting for its ports", source })
+        .map_err(|reason| Error::Namespace { namespace: namespace.to_owned(), doing: "waiting for its ports", reason })
 }
 
 /// Switches segmentation offloads of ports.
 pub(crate) fn set_offloads(namespace: &str, ports: &[&str], on: bool) -> Result<()> {
     netns::run_in(namespace, || ports.iter().try_for_each(|name| port::set_offloads_here(name, on)))?
-        .map_err(|source| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", source })
+        .map_err(|reason| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", reason })
 }
 
 /// These may be missing where the kernel has no IPv6.
@@ -159,12 +159,12 @@ fn set_own_sysctls(lab: &str, host: &Host) -> Result<()> {
 fn set_sysctls(lab: &str, host: &Host, now: fn(&str) -> bool) -> Result<()> {
     netns::run_in(&names::host_namespace(lab, &host.name), || {
         for (key, value) in host.sysctl.iter().filter(|(key, _)| now(key)) {
-            netns::set_sysctl_here(key, value).map_err(|source| Error::Sysctl {
+            netns::set_sysctl_here(key, value).map_err(|reason| Error::Sysctl {
                 host: host.name.clone(),
                 key: key.clone(),
                 value: value.clone(),
-                hint: sysctl_hint(key, &source),
-                source,
+                hint: sysctl_hint(key, &reason),
+                reason,
             })?;
         }
         Ok(())

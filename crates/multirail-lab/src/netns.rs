@@ -111,9 +111,9 @@ fn open(namespace: &str) -> Result<File> {
 }
 
 fn failed(namespace: &str, doing: &'static str, error: impl Into<io::Error>) -> Error {
-    let source: io::Error = error.into();
-    if source.kind() == io::ErrorKind::PermissionDenied {
+    let reason: io::Error = error.into();
+    if reason.kind() == io::ErrorKind::PermissionDenied {
         return Error::NotRoot;
     }
-    Error::Namespace { namespace: namespace.to_owned(), doing, source }
+    Error::Namespace { namespace: namespace.to_owned(), doing, reason }
 }

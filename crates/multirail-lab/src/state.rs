@@ -104,11 +104,11 @@ fn path(name: &str) -> PathBuf {
     Path::new(STATE_DIR).join(format!("{name}.json"))
 }
 
-fn failed(path: &Path, source: io::Error) -> Error {
-    if source.kind() == io::ErrorKind::PermissionDenied {
+fn failed(path: &Path, reason: io::Error) -> Error {
+    if reason.kind() == io::ErrorKind::PermissionDenied {
         return Error::NotRoot;
     }
-    Error::State { path: path.to_owned(), source }
+    Error::State { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]
