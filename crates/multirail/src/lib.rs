@@ -2,10 +2,12 @@
 //!
 //! A [`Session`] joins two hosts by channels on all the rails between them; a message sent over it is striped.
 
+pub mod bench;
 pub mod error;
 pub mod handshake;
 pub mod payload;
 pub mod rails;
+pub mod service;
 pub mod session;
 pub mod socket;
 

@@ -37,14 +37,21 @@ pub struct LocalPorts {
 }
 
 impl LocalPorts {
-    /// Adds the tunnels that `filter` asks for by name: they are left out only by default.
-    pub fn including(mut self, filter: &RailFilter) -> LocalPorts {
-        let (named, left_out) =
-            self.left_out.into_iter().partition(|l: &LeftOut| l.port.is_some() && filter.names(&l.name));
-        self.left_out = left_out;
-        self.ports.extend(Vec::into_iter(named).filter_map(|l: LeftOut| l.port));
-        self.ports.sort_by_key(|p| p.index);
-        self
+    /// Adds what was left out only by default: the tunnels that `filter` asks for by name, and the address `connected` of
+    /// a connection that works, whatever it is on, so that its port has a name and an index like the others.
+    pub fn including(self, filter: &RailFilter, connected: Option<IpAddr>) -> LocalPorts {
+        let connected = connected.map(|address| address.to_canonical());
+        let mut found = LocalPorts { ports: self.ports, left_out: Vec::new() };
+        for left_out in self.left_out {
+            let named = matches!(left_out.reason, PortSkip::Tunnel { .. }) && filter.names(&left_out.name);
+            let works = left_out.address.is_some() && left_out.address == connected;
+            match left_out.port {
+                Some(port) if named || works => found.ports.push(port),
+                port => found.left_out.push(LeftOut { port, ..left_out }),
+            }
+        }
+        found.ports.sort_by_key(|p| p.index);
+        found
     }
 }
 
@@ -57,7 +64,7 @@ pub struct LeftOut {
     pub address: Option<IpAddr>,
     /// Why.
     pub reason: PortSkip,
-    /// The port as it would be used if the user asks for it ([`LocalPorts::including`]); `None` if that cannot be.
+    /// The port as [`LocalPorts::including`] would use it; `None` if there is no address to use.
     pub port: Option<Port>,
 }
 
@@ -184,27 +191,28 @@ fn sort_out(links: &[Link], addresses: &[Address], speed_mbit_s: impl Fn(&str) -
             let reason = link_skip.clone().unwrap_or(PortSkip::NoAddress);
             found.left_out.push(LeftOut { name: link.name.clone(), address: None, reason, port: None });
         }
-        // Asked only for ports that are used, once each.
-        let mut speed = None;
+        // Asked only where it may matter, and once per port.
+        let ask = is_hardware(link) && link_skip.is_none();
+        let speed_mbit_s = if ask && !own.is_empty() { speed_mbit_s(&link.name) } else { 0 };
         for address in own {
-            let may_include = matches!(link_skip, None | Some(PortSkip::Tunnel { .. }));
-            let address_skip = skip_address(address);
-            let port = (may_include && address_skip.is_none()).then(|| Port {
+            let port = Port {
                 name: link.name.clone(),
                 index: link.index,
                 address: address.address,
                 prefix_bits: address.prefix_bits,
-                speed_mbit_s: *speed
-                    .get_or_insert_with(|| if is_hardware(link) { speed_mbit_s(&link.name) } else { 0 }),
-            });
-            match (link_skip.clone().or(address_skip), port) {
-                (None, Some(port)) => found.ports.push(port),
-                (reason, port) => found.left_out.push(LeftOut {
-                    name: link.name.clone(),
-                    address: Some(address.address),
-                    reason: reason.unwrap_or(PortSkip::NoAddress),
-                    port,
-                }),
+                speed_mbit_s,
+            };
+            // That an address may not be used says more than that its tunnel need not.
+            let reason = match &link_skip {
+                Some(PortSkip::Tunnel { .. }) => skip_address(address).or(link_skip.clone()),
+                _ => link_skip.clone().or(skip_address(address)),
+            };
+            match reason {
+                None => found.ports.push(port),
+                Some(reason) => {
+                    let (name, address) = (link.name.clone(), Some(address.address));
+                    found.left_out.push(LeftOut { name, address, reason, port: Some(port) });
+                }
             }
         }
     }
@@ -259,3 +267,6 @@ fn skip_address(address: &Address) -> Option<PortSkip> {
 fn is_hardware(link: &Link) -> bool {
     matches!(link.kind.as_deref(), None | Some("bond" | "team" | "vlan" | "ipoib" | "dsa" | "wwan"))
 }
+
+#[cfg(test)]
+mod tests;

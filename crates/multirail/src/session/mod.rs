@@ -132,6 +132,16 @@ impl Session {
         self.receiver.recv(buffer).await
     }
 
+    /// Sends one message from a source: [`Sender::send_from`].
+    pub async fn send_from(&mut self, source: &mut dyn Source, grain_bytes: u64) -> Result<()> {
+        self.sender.send_from(source, grain_bytes).await
+    }
+
+    /// Receives one message into a sink: [`Receiver::recv_into`].
+    pub async fn recv_into(&mut self, sink: &mut dyn Sink) -> Result<u64> {
+        self.receiver.recv_into(sink).await
+    }
+
     /// The two halves, to be used at the same time.
     pub fn split(&mut self) -> (&mut Sender, &mut Receiver) {
         (&mut self.sender, &mut self.receiver)
@@ -155,6 +165,14 @@ impl Session {
     /// The session's rails as they do now.
     pub fn rails(&self) -> Vec<RailStatus> {
         self.sender.rails()
+    }
+
+    /// Has messages sent from now on use `strategy`.
+    pub fn set_strategy(&mut self, strategy: Strategy, fragment_bytes: u32) {
+        let mut state = self.sender.shared.lock();
+        state.config.strategy = strategy;
+        state.config.fragment_bytes = fragment_bytes.max(1);
+        state.follow_rates();
     }
 
     /// A handle for watching the session from elsewhere (a progress bar).

@@ -439,7 +439,7 @@ impl State {
     }
 
     /// Keeps each socket's unsent bytes in step with its rate.
-    fn follow_rates(&mut self) {
+    pub(crate) fn follow_rates(&mut self) {
         for index in 0..self.channels.len() {
             let limit = self.unsent_limit(self.channels[index].tx.rate.rate_bytes_s());
             let channel = &mut self.channels[index];

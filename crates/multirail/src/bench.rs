@@ -1,0 +1,253 @@
+//! The MuniSocket ping-pong (paper, section 3.2), and what it is held against: plain TCP and the ideal fixed split.
+
+use crate::error::{Error, Result};
+use crate::handshake::Token;
+use crate::service::{self, Request};
+use crate::session::{RailStatus, connect_plain};
+use crate::socket::LocalEnd;
+use crate::{Session, Strategy};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// No message of a benchmark is longer: both sides hold one in memory.
+pub const MAX_MESSAGE_BYTES: u64 = 1 << 30;
+/// Round trips before the counted ones: they open the congestion windows and measure the rails.
+const WARM_UP_ROUNDS: u32 = 3;
+/// One measurement takes about this long, within the bounds of rounds.
+const MEASURE_TIME: Duration = Duration::from_millis(250);
+const MIN_ROUNDS: u32 = 3;
+const MAX_ROUNDS: u32 = 2000;
+
+/// Round trips of one measurement.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// Each round trip, in microseconds.
+    pub round_trips_us: Vec<f64>,
+    /// Control messages that this side sent a message.
+    pub control_messages: f64,
+    /// CPU seconds of both processes.
+    pub cpu_s: f64,
+    /// Payload bytes moved, both ways.
+    pub moved_bytes: u64,
+}
+
+impl Measured {
+    /// Their mean.
+    pub fn mean_us(&self) -> f64 {
+        self.round_trips_us.iter().sum::<f64>() / self.round_trips_us.len() as f64
+    }
+}
+
+/// CPU time of this process so far, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a valid timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The server's half of [`Bench::session`].
+pub(crate) async fn echo(
+    session: &mut Session,
+    message_bytes: u64,
+    rounds: u32,
+    strategy: Strategy,
+    fragment_bytes: u32,
+) -> Result<()> {
+    if message_bytes > MAX_MESSAGE_BYTES || fragment_bytes == 0 {
+        return Err(Error::Protocol(format!(
+            "it asks for an echo of {message_bytes} bytes in fragments of {fragment_bytes}"
+        )));
+    }
+    session.set_strategy(strategy, fragment_bytes);
+    let mut buffer = vec![0; message_bytes as usize];
+    for _ in 0..rounds {
+        let n = session.recv(&mut buffer).await?;
+        session.send(&buffer[..n]).await?;
+    }
+    Ok(())
+}
+
+/// The server's half of plain TCP: the client says how long messages are, then each is sent back.
+pub(crate) fn echo_plain(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    loop {
+        let mut length = [0; 8];
+        stream.read_exact(&mut length)?;
+        let rounds = &mut [0; 8];
+        stream.read_exact(rounds)?;
+        let (length, rounds) = (u64::from_le_bytes(length), u64::from_le_bytes(*rounds));
+        if length > MAX_MESSAGE_BYTES {
+            return Err(std::io::Error::other("a message longer than the benchmark allows"));
+        }
+        let mut buffer = vec![0; length as usize];
+        for _ in 0..rounds {
+            stream.read_exact(&mut buffer)?;
+            stream.write_all(&buffer)?;
+        }
+    }
+}
+
+/// One client of the benchmark: a session, and plain connections on its rails.
+#[derive(Debug)]
+pub struct Bench {
+    session: Session,
+    /// One a rail, in the order of the rails; blocking.
+    plain: Vec<TcpStream>,
+    buffer: Vec<u8>,
+}
+
+impl Bench {
+    /// Opens a plain connection beside each rail of `session`.
+    pub async fn new(session: Session, token: Option<&Token>) -> Result<Self> {
+        let mut plain = Vec::new();
+        for rail in session.rails() {
+            let Some((local, remote)) = rail.addresses else { continue };
+            let end = LocalEnd { address: local.ip(), interface: None };
+            let stream = connect_plain(Some(&end), remote, token).await?;
+            let blocking = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
+            blocking.map_err(Error::io("setting up a plain connection"))?;
+            plain.push(stream);
+        }
+        Ok(Self { session, plain, buffer: Vec::new() })
+    }
+
+    /// The session's rails.
+    pub fn rails(&self) -> Vec<RailStatus> {
+        self.session.rails()
+    }
+
+    /// Ends the session in good order.
+    pub async fn close(self) -> Result<()> {
+        self.session.close().await
+    }
+
+    /// Round trips of a message over the session with `strategy`.
+    pub async fn session(&mut self, message_bytes: u64, strategy: Strategy, fragment_bytes: u32) -> Result<Measured> {
+        self.session.set_strategy(strategy, fragment_bytes);
+        let probe = self.session_rounds(message_bytes, WARM_UP_ROUNDS, strategy, fragment_bytes).await?;
+        let rounds = rounds_for(probe.last().copied().unwrap_or(0.0));
+        let (cpu, control) = (self.both_cpu_s().await?, self.session.stats().control_messages);
+        let round_trips_us = self.session_rounds(message_bytes, rounds, strategy, fragment_bytes).await?;
+        let control = self.session.stats().control_messages - control;
+        let cpu_s = self.both_cpu_s().await? - cpu;
+        Ok(Measured {
+            round_trips_us,
+            // The request is a message too, with one header.
+            control_messages: (control.saturating_sub(1)) as f64 / f64::from(rounds),
+            cpu_s,
+            moved_bytes: 2 * message_bytes * u64::from(rounds),
+        })
+    }
+
+    async fn session_rounds(
+        &mut self,
+        message_bytes: u64,
+        rounds: u32,
+        strategy: Strategy,
+        fragment_bytes: u32,
+    ) -> Result<Vec<f64>> {
+        let request = Request::Echo { message_bytes, rounds, strategy: strategy.name().to_owned(), fragment_bytes };
+        service::send(&mut self.session, &request).await?;
+        self.buffer.resize(message_bytes as usize, 0);
+        let mut times = Vec::with_capacity(rounds as usize);
+        for _ in 0..rounds {
+            let start = Instant::now();
+            self.session.send(&self.buffer).await?;
+            self.session.recv(&mut self.buffer).await?;
+            times.push(start.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(times)
+    }
+
+    /// Round trips over one plain TCP connection on rail `rail`, with blocking calls and nothing of ours on the path.
+    pub async fn tcp(&mut self, message_bytes: u64, rail: usize) -> Result<Measured> {
+        let split: Vec<u64> = (0..self.plain.len()).map(|r| if r == rail { message_bytes } else { 0 }).collect();
+        self.fixed(&split).await
+    }
+
+    /// Round trips with the message split in fixed parts by known `rates`, a plain connection a rail: the ideal.
+    pub async fn oracle(&mut self, message_bytes: u64, rates: &[f64]) -> Result<Measured> {
+        let sum: f64 = rates.iter().sum();
+        let mut split: Vec<u64> = rates.iter().map(|r| (message_bytes as f64 * r / sum) as u64).collect();
+        let rest = message_bytes - split.iter().sum::<u64>();
+        if let Some(first) = split.first_mut() {
+            *first += rest;
+        }
+        self.fixed(&split).await
+    }
+
+    async fn fixed(&mut self, split: &[u64]) -> Result<Measured> {
+        let failed = Error::io("a plain connection");
+        let probe = self.fixed_rounds(split, WARM_UP_ROUNDS).map_err(&failed)?;
+        let rounds = rounds_for(probe.last().copied().unwrap_or(0.0));
+        let cpu = self.both_cpu_s().await?;
+        let round_trips_us = self.fixed_rounds(split, rounds).map_err(&failed)?;
+        let cpu_s = self.both_cpu_s().await? - cpu;
+        let moved_bytes = 2 * split.iter().sum::<u64>() * u64::from(rounds);
+        Ok(Measured { round_trips_us, control_messages: 0.0, cpu_s, moved_bytes })
+    }
+
+    /// All parts at once, each on a thread of its own if there are several.
+    fn fixed_rounds(&mut self, split: &[u64], rounds: u32) -> std::io::Result<Vec<f64>> {
+        let mut parts: Vec<(&TcpStream, Vec<u8>)> = Vec::new();
+        for (mut stream, bytes) in self.plain.iter().zip(split).filter(|(_, b)| **b > 0) {
+            let mut hello = bytes.to_le_bytes().to_vec();
+            hello.extend(u64::from(rounds).to_le_bytes());
+            stream.write_all(&hello)?;
+            parts.push((stream, vec![0; *bytes as usize]));
+        }
+        let turn = |stream: &mut &TcpStream, buffer: &mut Vec<u8>| {
+            stream.write_all(buffer).and_then(|()| stream.read_exact(buffer))
+        };
+        let mut times = Vec::with_capacity(rounds as usize);
+        if let [(stream, buffer)] = &mut parts[..] {
+            for _ in 0..rounds {
+                let start = Instant::now();
+                turn(stream, buffer)?;
+                times.push(start.elapsed().as_secs_f64() * 1e6);
+            }
+            return Ok(times);
+        }
+        // Every part goes round by itself: since the split is fixed, the slowest part's time is the message's, and nobody
+        // needs to wait for the others between rounds.
+        std::thread::scope(|scope| {
+            let running: Vec<_> = parts
+                .iter_mut()
+                .map(|(stream, buffer)| {
+                    scope.spawn(move || {
+                        (0..rounds)
+                            .map(|_| {
+                                let start = Instant::now();
+                                turn(stream, buffer)?;
+                                Ok(start.elapsed().as_secs_f64() * 1e6)
+                            })
+                            .collect::<std::io::Result<Vec<f64>>>()
+                    })
+                })
+                .collect();
+            for thread in running {
+                let part = thread.join().map_err(|_| std::io::Error::other("a thread of the benchmark failed"))??;
+                times.resize(part.len(), 0.0);
+                for (time, own) in times.iter_mut().zip(part) {
+                    *time = f64::max(*time, own);
+                }
+            }
+            Ok(times)
+        })
+    }
+
+    async fn both_cpu_s(&mut self) -> Result<f64> {
+        service::send(&mut self.session, &Request::CpuTime).await?;
+        let mut theirs = [0; 8];
+        self.session.recv(&mut theirs).await?;
+        Ok(f64::from_le_bytes(theirs) + cpu_seconds())
+    }
+}
+
+fn rounds_for(round_trip_us: f64) -> u32 {
+    let rounds = MEASURE_TIME.as_secs_f64() * 1e6 / round_trip_us.max(1.0);
+    (rounds as u32).clamp(MIN_ROUNDS, MAX_ROUNDS)
+}

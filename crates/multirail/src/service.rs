@@ -1,0 +1,133 @@
+//! What a server does for its clients: answers requests, one session a thread.
+//!
+//! Every request is one message with a postcard body; what follows it is the request's own business.
+
+use crate::error::{Error, Result};
+use crate::payload::VecSink;
+use crate::session::{Accepted, ListenConfig, Listener};
+use crate::{Session, Strategy, bench};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// No request is longer; the longest carries a path.
+const MAX_REQUEST_BYTES: u64 = 64 << 10;
+/// Sessions served at once; further ones wait in the listener's queue.
+const MAX_SESSIONS: usize = 256;
+
+/// What a client can ask for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Request {
+    /// Send back `rounds` messages of `message_bytes`, with this strategy.
+    Echo {
+        /// Length of each.
+        message_bytes: u64,
+        /// How many.
+        rounds: u32,
+        /// By name; see [`Strategy`].
+        strategy: String,
+        /// Fragment of the papers' strategies.
+        fragment_bytes: u32,
+    },
+    /// Tell the CPU time this server has used, in seconds, as a little-endian `f64`.
+    CpuTime,
+}
+
+/// How to serve.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Where and whom.
+    pub listen: ListenConfig,
+    /// The folder that clients may read and write; nothing outside it.
+    pub root: PathBuf,
+}
+
+/// Serves until the listener fails. `ready` is told the address.
+pub async fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+    let mut listener = Listener::bind(config.listen).await?;
+    ready(listener.address());
+    let busy = Arc::new(AtomicUsize::new(0));
+    let root: Arc<std::path::Path> = config.root.into();
+    loop {
+        while busy.load(Ordering::Relaxed) >= MAX_SESSIONS {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        let accepted = listener.accept().await?;
+        busy.fetch_add(1, Ordering::Relaxed);
+        let (busy, root) = (busy.clone(), root.clone());
+        // A thread and a runtime of its own: a message then wakes nobody but the one who waits for it.
+        let spawned = std::thread::Builder::new().name("session".to_owned()).spawn(move || {
+            let _slot = Slot(busy);
+            match accepted {
+                Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
+                Accepted::Session(new) => {
+                    let peer = new.peer();
+                    match block_on(async { answer(&mut new.start(), &root).await }) {
+                        Ok(()) => tracing::debug!(%peer, "session ended"),
+                        Err(error) => tracing::warn!(%peer, %error, "session failed"),
+                    }
+                }
+            }
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "cannot start a thread for a session");
+        }
+    }
+}
+
+struct Slot(Arc<AtomicUsize>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs a future on a runtime of this thread.
+pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|source| Error::Io { what: "starting a runtime", source })?.block_on(future)
+}
+
+/// Answers a session's requests until the client closes it.
+async fn answer(session: &mut Session, _root: &std::path::Path) -> Result<()> {
+    loop {
+        let request = match receive(session).await {
+            Err(Error::Closed) => return Ok(()),
+            request => request?,
+        };
+        match request {
+            Request::Echo { message_bytes, rounds, strategy, fragment_bytes } => {
+                let strategy: Strategy =
+                    strategy.parse().map_err(|e| Error::Protocol(format!("it asks for an echo with {e}")))?;
+                bench::echo(session, message_bytes, rounds, strategy, fragment_bytes).await?;
+            }
+            Request::CpuTime => session.send(&bench::cpu_seconds().to_le_bytes()).await?,
+        }
+    }
+}
+
+/// Sends a body as one message.
+pub(crate) async fn send<T: Serialize>(session: &mut Session, body: &T) -> Result<()> {
+    let bytes =
+        postcard::to_allocvec(body).map_err(|e| Error::Protocol(format!("a request that does not encode: {e}")))?;
+    session.send(&bytes).await
+}
+
+/// Receives one message as a body.
+pub(crate) async fn receive<T: DeserializeOwned>(session: &mut Session) -> Result<T> {
+    let mut sink = VecSink::new(MAX_REQUEST_BYTES);
+    match session.recv_into(&mut sink).await {
+        Err(Error::MessageTooLarge { message_bytes, .. }) => {
+            return Err(Error::Protocol(format!("a request of {message_bytes} bytes")));
+        }
+        received => received?,
+    };
+    match postcard::take_from_bytes(&sink.bytes) {
+        Ok((body, [])) => Ok(body),
+        _ => Err(Error::Protocol("a request that does not parse".to_owned())),
+    }
+}
