@@ -23,6 +23,8 @@ const EXTRA_CHANNEL_US: f64 = 15.0;
 const MIN_GAIN: f64 = 0.02;
 /// Assumed of all channels while none has been measured, in bytes per microsecond: 100 Mbit/s.
 const UNKNOWN_RATE_BYTES_US: f64 = 12.5;
+/// Rescues are whole packets.
+const PACKET_BYTES: u64 = 1448;
 /// Sending bytes twice must bring the finish forward by at least this.
 const MIN_RESCUE_GAIN_US: f64 = 500.0;
 
@@ -47,8 +49,10 @@ impl Adaptive {
     }
 
     fn claim(&mut self, want_bytes: u64) -> Next {
-        let aligned = (self.cursor + want_bytes.max(1)).next_multiple_of(self.grain_bytes);
-        let end = aligned.min(self.total_bytes).min(self.cursor + MAX_RUN_BYTES.max(self.grain_bytes));
+        // To the nearest grain: rounding up would give a share of one grain and a hair two of them.
+        let grain = self.grain_bytes;
+        let grains = (self.cursor.saturating_add(want_bytes + grain / 2) / grain).max(self.cursor / grain + 1);
+        let end = grains.saturating_mul(grain).min(self.total_bytes).min(self.cursor + MAX_RUN_BYTES.max(grain));
         let run = Run { range: self.cursor..end, framing: Framing::Header };
         self.cursor = end;
         Next::Run(run)
@@ -74,7 +78,9 @@ impl Scheme for Adaptive {
             return Next::Done;
         }
         let share = share_bytes(channel, channels, remaining);
-        if share < 1.0 {
+        // The shares add up to what remains; so with fewer bytes than channels, all shares can be below one byte.
+        let dregs = remaining <= channels.len() as u64;
+        if share <= 0.0 || (share < 1.0 && !dregs) {
             return Next::Wait;
         }
         let rate = rates_bytes_us(channels)[channel];
@@ -179,10 +185,12 @@ pub(super) fn rescue(
     let late = finish(*stuck);
     let move_bytes = (late - begin) / (1.0 / rates[idle] + 1.0 / rates[*stuck]);
     let gain_us = late - (begin + move_bytes / rates[idle]);
-    if !(move_bytes >= 1.0 && gain_us > MIN_RESCUE_GAIN_US.max(channels[idle].latency_us)) {
+    if !(move_bytes > 0.0 && gain_us > MIN_RESCUE_GAIN_US.max(channels[idle].latency_us)) {
         return None;
     }
-    let length = (move_bytes.ceil() as u64).min(last.end - last.start).min(MAX_RUN_BYTES);
+    // Whole packets: a byte left with a channel that has stalled would hold the message up as much as all of them.
+    let length = (move_bytes as u64 / PACKET_BYTES + 1) * PACKET_BYTES;
+    let length = length.min(last.end - last.start).min(MAX_RUN_BYTES);
     Some(last.end - length..last.end)
 }
 
@@ -248,5 +256,35 @@ mod tests {
         let r = rescue(0, &rails, &out).unwrap();
         assert_eq!(r.end, 100_000);
         assert!(rescue(0, &[rail(100.0, 0), rail(100.0, 3_000)], &out).is_none());
+    }
+
+    #[test]
+    fn the_last_byte_of_a_stalled_channel_is_rescued() {
+        let rails = [rail(100.0, 0), rail(0.000_1, 1)];
+        assert_eq!(rescue(0, &rails, &[(1, 99..100)]), Some(99..100));
+        let rails = [rail(100.0, 0), rail(0.1, 2 * PACKET_BYTES)];
+        let rescued = rescue(0, &rails, &[(1, 0..2 * PACKET_BYTES)]).unwrap();
+        assert_eq!(rescued, 0..2 * PACKET_BYTES, "nothing is left behind");
+    }
+
+    #[test]
+    fn cuts_are_to_the_nearest_grain_and_at_least_one() {
+        let mut s = Adaptive::new(1 << 20, 2048, &[rail(100.0, 0); 2]);
+        let mut claim = |bytes| match s.claim(bytes) {
+            Next::Run(run) => run.range.end - run.range.start,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([1, 2049, 3071, 3072, 0].map(&mut claim), [2048, 2048, 2048, 4096, 2048]);
+    }
+
+    #[test]
+    fn somebody_gets_the_last_byte_on_slow_rails() {
+        // Two channels are worth it even for one byte, and its halves are nobody's.
+        let rails = [rail(0.05, 0), rail(0.05, 0)];
+        let mut s = Adaptive::new(MIN_STRIPE_BYTES, 1, &rails);
+        s.cursor = MIN_STRIPE_BYTES - 1;
+        assert_eq!(share_bytes(0, &rails, 1), 0.5);
+        assert!(matches!(s.next(0, &rails), Next::Run(_)));
+        assert_eq!(s.unclaimed_bytes(), 0);
     }
 }
