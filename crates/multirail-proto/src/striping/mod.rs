@@ -82,8 +82,22 @@ pub struct ChannelView {
     pub rate_bytes_s: f64,
     /// From writing a byte on an empty channel to its arrival: half a round trip and what the hosts add.
     pub latency_us: f64,
-    /// Written, and not yet acknowledged by the far end.
+    /// What a byte written now has to wait for before it leaves this host: claimed, and probably not sent yet. See
+    /// [`ChannelView::set_backlog`].
     pub backlog_bytes: u64,
+}
+
+impl ChannelView {
+    /// Works the backlog out from what a driver can know: bytes claimed and not acknowledged, and for how long the
+    /// channel has had some without a break.
+    ///
+    /// Of a busy channel's unacknowledged bytes, a round trip's worth is under way or has arrived, and delays nothing that is
+    /// written now. Counted as backlog, it would make a far rail look a round trip further away than it is. A channel
+    /// that became busy just now has nothing under way yet, so it counts in full.
+    pub fn set_backlog(&mut self, unacknowledged_bytes: u64, busy_us: f64) {
+        let under_way = self.rate_bytes_s / 1e6 * busy_us.min(2.0 * self.latency_us);
+        self.backlog_bytes = unacknowledged_bytes.saturating_sub(under_way as u64);
+    }
 }
 
 /// What a channel shall send next: bytes of the message, and how they are announced on the wire.
@@ -224,5 +238,21 @@ impl Striping {
             return None;
         }
         adaptive::rescue(idle, channels, outstanding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_under_way_is_no_backlog() {
+        let mut view = ChannelView { up: true, rate_bytes_s: 1e6, latency_us: 10_000.0, backlog_bytes: 0 };
+        for (busy_us, backlog_bytes) in [(0.0, 50_000), (5_000.0, 45_000), (20_000.0, 30_000), (1e9, 30_000)] {
+            view.set_backlog(50_000, busy_us);
+            assert_eq!(view.backlog_bytes, backlog_bytes);
+        }
+        view.set_backlog(100, 1e9);
+        assert_eq!(view.backlog_bytes, 0);
     }
 }

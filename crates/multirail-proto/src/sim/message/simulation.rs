@@ -14,7 +14,7 @@ use super::{Outcome, REPORT_US, Setup, Stalled};
 /// What a packet carries; the grain in which the simulation sees bytes arrive, until a message has very many.
 const PACKET_BYTES: u64 = 1448;
 /// No message is cut into more packets than this.
-const MAX_PACKETS: u64 = 8192;
+const MAX_PACKETS: u64 = 2048;
 /// A header with offset and length, and the paper's *Start*.
 const HEADER_BYTES: u64 = 16;
 /// The marker before a fragment that follows in the announced direction.
@@ -62,6 +62,8 @@ struct ChannelState {
     reported_bytes: u64,
     reported_us: f64,
     busy_since_us: Option<f64>,
+    /// Since when something has been outstanding without a break.
+    waiting_since_us: f64,
 }
 
 /// Message bytes and what is sent with them.
@@ -236,6 +238,9 @@ impl<'a> Simulation<'a> {
             state.unsent_bytes += wire_bytes;
             self.views[channel].backlog_bytes += wire_bytes;
             start = end;
+        }
+        if state.outstanding.is_empty() {
+            state.waiting_since_us = self.network.now_us();
         }
         state.outstanding.push_back(Outstanding { own_end: run.range.end, range: run.range });
         if idle {
@@ -413,16 +418,19 @@ impl<'a> Simulation<'a> {
             reported_bytes: 0,
             reported_us: 0.0,
             busy_since_us: None,
+            waiting_since_us: 0.0,
         });
         self.views.push(IDLE);
         self.outcome.channel_bytes.push(0);
     }
 
     fn refresh_views(&mut self) {
+        let now_us = self.network.now_us();
         for (view, state) in self.views.iter_mut().zip(&self.channels) {
             view.rate_bytes_s = state.estimator.rate_bytes_s();
             view.latency_us = self.rails[state.rail].now.link.delay_us;
-            view.backlog_bytes = state.outstanding.iter().map(|o| o.own_end.saturating_sub(o.range.start)).sum();
+            let unacknowledged = state.outstanding.iter().map(|o| o.own_end.saturating_sub(o.range.start)).sum();
+            view.set_backlog(unacknowledged, now_us - state.waiting_since_us);
         }
     }
 
