@@ -22,6 +22,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, the reason is on stde
 
 #[derive(Subcommand)]
 enum Command {
+    Serve(commands::serve::ServeArgs),
+    Rails(commands::rails::RailsArgs),
+    Bench(commands::bench::BenchArgs),
     Lab(commands::lab::LabArgs),
     Doctor(commands::doctor::DoctorArgs),
 }
@@ -29,7 +32,12 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let printer = Printer::new(cli.json);
+    let filter = tracing_subscriber::EnvFilter::try_from_env("MULTIRAIL_LOG").unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     let outcome = match cli.command {
+        Command::Serve(args) => commands::serve::run(args, &printer),
+        Command::Rails(args) => commands::rails::run(args, &printer),
+        Command::Bench(args) => commands::bench::run(args, &printer),
         Command::Lab(args) => commands::lab::run(args, &printer),
         Command::Doctor(args) => commands::doctor::run(args, &printer),
     };

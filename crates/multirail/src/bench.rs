@@ -247,6 +247,25 @@ impl Bench {
     }
 }
 
+/// Sends enough over every rail, both ways, for its rate to be known.
+pub async fn measure_rails(session: &mut Session) -> Result<()> {
+    const MESSAGE_BYTES: u64 = 256 << 10;
+    const ROUNDS: u32 = 4;
+    // Equal parts, so that a slow rail is measured like a fast one; a few, so that a very slow one does not take minutes.
+    let strategy = Strategy::EqualPartition;
+    let fragment_bytes = 1 << 10;
+    session.set_strategy(strategy, fragment_bytes);
+    let request =
+        Request::Echo { message_bytes: MESSAGE_BYTES, rounds: ROUNDS, strategy: strategy.name().to_owned(), fragment_bytes };
+    service::send(session, &request).await?;
+    let mut buffer = vec![0; MESSAGE_BYTES as usize];
+    for _ in 0..ROUNDS {
+        session.send(&buffer).await?;
+        session.recv(&mut buffer).await?;
+    }
+    Ok(())
+}
+
 fn rounds_for(round_trip_us: f64) -> u32 {
     let rounds = MEASURE_TIME.as_secs_f64() * 1e6 / round_trip_us.max(1.0);
     (rounds as u32).clamp(MIN_ROUNDS, MAX_ROUNDS)

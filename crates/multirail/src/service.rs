@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Where a server listens if nothing else is said.
+pub const DEFAULT_PORT: u16 = 7717;
 /// No request is longer; the longest carries a path.
 const MAX_REQUEST_BYTES: u64 = 64 << 10;
 /// Sessions served at once; further ones wait in the listener's queue.

@@ -138,7 +138,8 @@ async fn open_rails(
     let local = if connected.1.is_loopback() {
         vec![loopback_port(connected.0)]
     } else {
-        local_ports().await.map_err(Error::io("listing this host's ports"))?.ports
+        let all = local_ports().await.map_err(Error::io("listing this host's ports"))?;
+        all.including(&config.rails, Some(connected.0)).ports
     };
     let (mut standing, mut unreachable) = (Vec::new(), Vec::new());
     let mut pairs = Vec::new();

@@ -5,6 +5,7 @@ use super::{Config, Session, Shared, keeper};
 use crate::error::{Error, Result};
 use crate::handshake::{self, Purpose, Refusal, SessionId};
 use crate::rails::ports::local_ports;
+use multirail_proto::topology::RailFilter;
 use multirail_proto::wire::Port;
 use socket2::{Domain, Socket, Type};
 use std::collections::{HashMap, VecDeque};
@@ -204,7 +205,8 @@ impl Door {
         if local.is_loopback() {
             return Ok(vec![alone()]);
         }
-        let mut ports = local_ports().await.map_err(Error::io("listing this host's ports"))?.ports;
+        let all = local_ports().await.map_err(Error::io("listing this host's ports"))?;
+        let mut ports = all.including(&RailFilter::default(), Some(local)).ports;
         if !self.address.ip().is_unspecified() {
             ports.retain(|p| p.address == local);
         }

@@ -257,19 +257,16 @@ impl State {
             channel.tx.put(None, 0..u64::from(PROBE_BYTES), &[Frame::Pad { length: PROBE_BYTES }]);
             return true;
         }
-        while self.tx.resend {
-            let Some(held) = self.tx.held.iter_mut().find(|h| h.striping.unclaimed_bytes() > 0) else {
-                self.tx.resend = false;
-                break;
-            };
-            match held.striping.next(index, &self.tx.views) {
-                Next::Run(run) => {
-                    let sent = put_run(&mut self.channels[index].tx, held, index, &run);
-                    self.tx.control_messages += sent;
-                    self.tx.resent_bytes += run.range.end - run.range.start;
-                    return true;
+        if self.tx.resend {
+            match self.tx.held.iter_mut().find(|h| h.striping.unclaimed_bytes() > 0) {
+                None => self.tx.resend = false,
+                Some(held) => {
+                    if let Next::Run(run) = held.striping.next(index, &self.tx.views) {
+                        self.tx.control_messages += put_run(&mut self.channels[index].tx, held, index, &run);
+                        self.tx.resent_bytes += run.range.end - run.range.start;
+                        return true;
+                    }
                 }
-                Next::Wait | Next::Done => break,
             }
         }
         let ahead = self.tx.held_bytes;
