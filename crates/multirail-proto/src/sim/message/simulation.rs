@@ -404,14 +404,14 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A new channel on `rail`, which starts from what the last one there was known to reach.
+    /// A new channel on `rail`. What was measured on a lost one is forgotten: it ended with no rate at all, and a rail of no
+    /// rate would be left out and never measured again.
     fn join(&mut self, rail: usize) {
         let flow = self.network.open(&[self.rails[rail].link], self.setup.window_bytes);
-        let last = self.channels.iter().rev().find(|c| c.rail == rail);
         self.channels.push(ChannelState {
             rail,
             flow,
-            estimator: last.map(|c| c.estimator.clone()).unwrap_or_default(),
+            estimator: RateEstimator::default(),
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             outstanding: VecDeque::new(),
