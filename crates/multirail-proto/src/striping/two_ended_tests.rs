@@ -137,6 +137,16 @@ fn a_single_free_channel_joins_the_less_busy_of_a_pair() {
 }
 
 #[test]
+fn no_part_is_empty_whatever_the_contributions() {
+    for (asker, expected) in [(3, (0, Framing::Start(Decrement))), (2, (1, Framing::Start(Increment)))] {
+        let mut s = TwoEnded::new(400, 10, &[UP; 4]);
+        fragments(&mut s, 2, 20);
+        // Left: channels 0 and 3, which have sent nothing. Equation (4) would give them nothing.
+        assert_eq!(claim(&mut s, asker), expected);
+    }
+}
+
+#[test]
 fn the_last_unsent_fragment_goes_to_the_free_channel_that_asks() {
     let mut s = TwoEnded::new(80, 10, &[UP; 4]);
     fragments(&mut s, 0, 4);
