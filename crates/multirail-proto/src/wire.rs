@@ -8,7 +8,7 @@
 //! RUN       kind=1 flags message:u32 length:u32 offset:u48          payload: length bytes
 //! OPEN      kind=2 flags message:u32 0:u16      total:u64           once per channel and message, unless a run is the whole
 //! PAD       kind=3 0     0:u32       length:u32 0:u48               payload: length bytes, thrown away
-//! START     kind=4 dir   message:u32 fragment:u32 0:u48 offset:u64 total:u64    payload: one fragment
+//! START     kind=4 flags message:u32 fragment:u32 0:u48 offset:u64 total:u64    payload: one fragment
 //! CONTINUE  kind=5                                                  payload: the next fragment
 //! END       kind=6 0     message:u32 0:u80
 //! ```
@@ -37,8 +37,12 @@ const PAD: u8 = 3;
 const START: u8 = 4;
 const CONTINUE: u8 = 5;
 const END: u8 = 6;
-const FLAG_WHOLE: u8 = 1;
+/// The sender waits until the message is confirmed.
 const FLAG_CONFIRM: u8 = 1;
+/// Run: it is the whole message.
+const FLAG_WHOLE: u8 = 2;
+/// Start: from right to left.
+const FLAG_DECREMENT: u8 = 2;
 
 /// One header on a data channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +55,10 @@ pub enum Frame {
         offset: u64,
         /// How many follow.
         length: u32,
-        /// The run is the whole message.
+        /// The run is the whole message: no Open stands before it.
         whole: bool,
+        /// With `whole`: the sender waits for this message to be confirmed.
+        confirm: bool,
     },
     /// Runs of `message` follow on this channel, and it is `total_bytes` long.
     Open {
@@ -80,6 +86,8 @@ pub enum Frame {
         offset: u64,
         /// Length of the message.
         total_bytes: u64,
+        /// The sender waits for this message to be confirmed.
+        confirm: bool,
     },
     /// The next fragment in the announced direction follows.
     Continue,
@@ -124,16 +132,16 @@ impl Frame {
         let out = &mut out[..size];
         out.fill(0);
         match *self {
-            Frame::Run { message, offset, length, whole } => {
+            Frame::Run { message, offset, length, whole, confirm } => {
                 out[0] = RUN;
-                out[1] = if whole { FLAG_WHOLE } else { 0 };
+                out[1] = flag(whole, FLAG_WHOLE) | flag(confirm, FLAG_CONFIRM);
                 out[2..6].copy_from_slice(&message.to_le_bytes());
                 out[6..10].copy_from_slice(&length.to_le_bytes());
                 out[10..16].copy_from_slice(&offset.to_le_bytes()[..6]);
             }
             Frame::Open { message, total_bytes, confirm } => {
                 out[0] = OPEN;
-                out[1] = if confirm { FLAG_CONFIRM } else { 0 };
+                out[1] = flag(confirm, FLAG_CONFIRM);
                 out[2..6].copy_from_slice(&message.to_le_bytes());
                 out[8..16].copy_from_slice(&total_bytes.to_le_bytes());
             }
@@ -141,9 +149,9 @@ impl Frame {
                 out[0] = PAD;
                 out[6..10].copy_from_slice(&length.to_le_bytes());
             }
-            Frame::Start { message, direction, fragment_bytes, offset, total_bytes } => {
+            Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm } => {
                 out[0] = START;
-                out[1] = u8::from(direction == Direction::Decrement);
+                out[1] = flag(direction == Direction::Decrement, FLAG_DECREMENT) | flag(confirm, FLAG_CONFIRM);
                 out[2..6].copy_from_slice(&message.to_le_bytes());
                 out[6..10].copy_from_slice(&fragment_bytes.to_le_bytes());
                 out[16..24].copy_from_slice(&offset.to_le_bytes());
@@ -180,6 +188,7 @@ impl Frame {
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let message = u32_at(2);
+        let confirm = header[1] & FLAG_CONFIRM != 0;
         let frame = match kind {
             RUN => {
                 let offset = u64_at(8) >> 16;
@@ -187,12 +196,12 @@ impl Frame {
                 let whole = header[1] & FLAG_WHOLE != 0;
                 bounded("run", "length", u64::from(length), 0, u64::from(MAX_RUN_LENGTH))?;
                 bounded("run", "offset", offset, 0, if whole { 0 } else { MAX_MESSAGE_BYTES - u64::from(length) })?;
-                Frame::Run { message, offset, length, whole }
+                Frame::Run { message, offset, length, whole, confirm }
             }
             OPEN => {
                 let total_bytes = u64_at(8);
                 bounded("open", "total", total_bytes, 1, MAX_MESSAGE_BYTES)?;
-                Frame::Open { message, total_bytes, confirm: header[1] & FLAG_CONFIRM != 0 }
+                Frame::Open { message, total_bytes, confirm }
             }
             PAD => {
                 let length = u32_at(6);
@@ -204,14 +213,18 @@ impl Frame {
                 bounded("start", "total", total_bytes, 1, MAX_MESSAGE_BYTES)?;
                 bounded("start", "offset", offset, 0, total_bytes - 1)?;
                 bounded("start", "fragment", u64::from(fragment_bytes), 1, u64::from(MAX_RUN_LENGTH))?;
-                bounded("start", "direction", u64::from(header[1]), 0, 1)?;
-                let direction = if header[1] == 0 { Direction::Increment } else { Direction::Decrement };
-                Frame::Start { message, direction, fragment_bytes, offset, total_bytes }
+                let decrement = header[1] & FLAG_DECREMENT != 0;
+                let direction = if decrement { Direction::Decrement } else { Direction::Increment };
+                Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm }
             }
             _ => Frame::End { message },
         };
         Ok(Some((frame, size)))
     }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
 }
 
 fn bounded(frame: &'static str, field: &'static str, value: u64, least: u64, most: u64) -> Result<(), WireError> {
@@ -338,7 +351,7 @@ mod tests {
         let start = (any::<u32>(), any::<bool>(), 1..1u32 << 20, 0..1u64 << 40).prop_map(
             |(message, d, fragment_bytes, offset)| {
                 let direction = if d { Direction::Increment } else { Direction::Decrement };
-                Frame::Start { message, direction, fragment_bytes, offset, total_bytes: offset + 1 }
+                Frame::Start { message, direction, fragment_bytes, offset, total_bytes: offset + 1, confirm: d }
             },
         );
         let pad = (0..1u32 << 20).prop_map(|length| Frame::Pad { length });
@@ -367,9 +380,10 @@ mod tests {
     #[test]
     fn lengths_are_bounded() {
         let mut bytes = [0; HEADER_BYTES];
-        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH, whole: false }.encode(&mut bytes);
+        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH, whole: false, confirm: false }.encode(&mut bytes);
         assert!(Frame::decode(&bytes).is_ok());
-        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH + 1, whole: false }.encode(&mut bytes);
+        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH + 1, whole: false, confirm: false }
+            .encode(&mut bytes);
         assert!(Frame::decode(&bytes).is_err());
         let long = (MAX_PACKET_BYTES as u32 + 1).to_le_bytes();
         assert_eq!(packet::decode::<Control>(&long), Err(WireError::PacketTooLong(MAX_PACKET_BYTES as u64 + 1)));

@@ -255,8 +255,12 @@ pub async fn measure_rails(session: &mut Session) -> Result<()> {
     let strategy = Strategy::EqualPartition;
     let fragment_bytes = 1 << 10;
     session.set_strategy(strategy, fragment_bytes);
-    let request =
-        Request::Echo { message_bytes: MESSAGE_BYTES, rounds: ROUNDS, strategy: strategy.name().to_owned(), fragment_bytes };
+    let request = Request::Echo {
+        message_bytes: MESSAGE_BYTES,
+        rounds: ROUNDS,
+        strategy: strategy.name().to_owned(),
+        fragment_bytes,
+    };
     service::send(session, &request).await?;
     let mut buffer = vec![0; MESSAGE_BYTES as usize];
     for _ in 0..ROUNDS {

@@ -359,15 +359,15 @@ impl State {
         match frame {
             Frame::Pad { length } => rx.run = Some(Incoming { message: None, offset: 0, left: u64::from(length) }),
             Frame::Open { message, total_bytes, confirm } => self.rx.open(message, total_bytes, confirm)?,
-            Frame::Run { message, offset, length, whole } => {
+            Frame::Run { message, offset, length, whole, confirm } => {
                 if whole {
-                    self.rx.open(message, u64::from(length), false)?;
+                    self.rx.open(message, u64::from(length), confirm)?;
                 }
                 self.rx.check_run(message, offset, u64::from(length))?;
                 rx.run = Some(Incoming { message: Some(message), offset, left: u64::from(length) });
             }
-            Frame::Start { message, direction, fragment_bytes, offset, total_bytes } => {
-                self.rx.open(message, total_bytes, false)?;
+            Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm } => {
+                self.rx.open(message, total_bytes, confirm)?;
                 let sequence =
                     Sequence { message, direction, fragment_bytes: u64::from(fragment_bytes), offset, total_bytes };
                 rx.sequence = Some(sequence);

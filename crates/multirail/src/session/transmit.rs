@@ -452,7 +452,7 @@ impl State {
     pub(crate) fn unsent_limit(&self, rate_bytes_s: f64) -> u32 {
         match self.config.strategy {
             // The papers balance by blocking: a channel that is busy must be seen to be, fragment by fragment.
-            Strategy::SharedCounter | Strategy::TwoEnded => self.config.fragment_bytes,
+            Strategy::SharedCounter | Strategy::TwoEnded => (4 * self.config.fragment_bytes).max(8192),
             _ if rate_bytes_s == 0.0 => crate::socket::INITIAL_UNSENT_BYTES,
             _ => (rate_bytes_s * UNSENT_US / 1e6).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES) as u32,
         }
@@ -503,19 +503,20 @@ impl Tx {
 fn put_run(channel: &mut TxChannel, outgoing: &mut Outgoing, index: usize, run: &Run) -> u64 {
     let Outgoing { message, total_bytes, fragment_bytes, .. } = *outgoing;
     let length = (run.range.end - run.range.start) as u32;
+    let confirm = outgoing.copy.is_none();
     outgoing.begun = true;
     channel.payload_bytes += u64::from(length);
     match run.framing {
         // An empty message has no fragments that a Start could announce.
         framing if framing == Framing::Header || total_bytes == 0 => {
             let whole = run.range == (0..total_bytes);
-            let frame = Frame::Run { message, offset: run.range.start, length, whole };
+            let frame = Frame::Run { message, offset: run.range.start, length, whole, confirm };
             if whole || channel.opened == Some(message) {
                 channel.put(Some(message), run.range.clone(), &[frame]);
                 return 1;
             }
             channel.opened = Some(message);
-            let open = Frame::Open { message, total_bytes, confirm: outgoing.copy.is_none() };
+            let open = Frame::Open { message, total_bytes, confirm };
             channel.put(Some(message), run.range.clone(), &[open, frame]);
             2
         }
@@ -523,7 +524,8 @@ fn put_run(channel: &mut TxChannel, outgoing: &mut Outgoing, index: usize, run: 
             if !outgoing.open_ended.contains(&index) {
                 outgoing.open_ended.push(index);
             }
-            let start = Frame::Start { message, direction, fragment_bytes, offset: run.range.start, total_bytes };
+            let offset = run.range.start;
+            let start = Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm };
             channel.put(Some(message), run.range.clone(), &[start]);
             1
         }
