@@ -4,6 +4,7 @@
 //! task for a message. A keeper task looks after what no call is there for: dead rails, new channels, late reports.
 
 mod dial;
+mod halves;
 mod keeper;
 mod listen;
 mod receive;
@@ -11,20 +12,19 @@ mod state;
 mod transmit;
 
 pub use dial::connect_plain;
+pub use halves::{Receiver, Sender};
 pub use listen::{Accepted, ListenConfig, Listener};
 pub use transmit::{COPY_LIMIT_BYTES, WINDOW_BYTES};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handshake::Token;
-use crate::payload::{Sink, SliceSink, SliceSource, Source};
+use crate::payload::{Sink, Source};
 use futures_util::task::AtomicWaker;
 use multirail_proto::striping::Strategy;
 use multirail_proto::topology::RailFilter;
-use state::{Failure, State};
-use std::future::poll_fn;
-use std::pin::pin;
+use state::State;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// How a session shall work. The defaults are for everyone; the rest is for experiments and odd networks.
@@ -57,28 +57,11 @@ impl Default for Config {
     }
 }
 
-/// While all is sent and not confirmed, how often a rescue is considered.
-const RESCUE_EVERY: Duration = Duration::from_millis(2);
-/// How long [`Session::close`] waits for the peer to have everything.
-const LINGER: Duration = Duration::from_secs(30);
-
 /// All channels between two hosts.
 #[derive(Debug)]
 pub struct Session {
     sender: Sender,
     receiver: Receiver,
-}
-
-/// The sending half of a [`Session`].
-#[derive(Debug)]
-pub struct Sender {
-    shared: Arc<Shared>,
-}
-
-/// The receiving half of a [`Session`].
-#[derive(Debug)]
-pub struct Receiver {
-    shared: Arc<Shared>,
 }
 
 /// What a session has done so far.
@@ -119,7 +102,7 @@ impl Session {
     }
 
     fn new(shared: Arc<Shared>) -> Self {
-        Self { sender: Sender { shared: shared.clone() }, receiver: Receiver { shared } }
+        Self { sender: Sender::new(shared.clone()), receiver: Receiver::new(shared) }
     }
 
     /// Sends one message: [`Sender::send`].
@@ -199,149 +182,6 @@ impl Watch {
     }
 }
 
-impl Sender {
-    /// Sends one message.
-    ///
-    /// Up to [`COPY_LIMIT_BYTES`] it returns when the kernel has the message, as with TCP; a longer message is sent from
-    /// `message` itself, and it returns when the peer's application has received it. Not cancel-safe: dropping the
-    /// future in the middle of a longer message ends the session.
-    pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        let copy = (message.len() as u64 <= COPY_LIMIT_BYTES).then(|| message.to_vec());
-        self.drive(&mut SliceSource(message), copy, 1).await
-    }
-
-    /// Sends one message from `source`, cut at multiples of `grain_bytes`; returns when the peer has received it.
-    pub async fn send_from(&mut self, source: &mut dyn Source, grain_bytes: u64) -> Result<()> {
-        self.drive(source, None, grain_bytes).await
-    }
-
-    async fn drive(&mut self, source: &mut dyn Source, mut copy: Option<Vec<u8>>, grain_bytes: u64) -> Result<()> {
-        let shared = &self.shared;
-        let total_bytes = source.total_bytes();
-        let mut guard = Guard { shared, what: "send", armed: false };
-        let borrowed = copy.is_none();
-        let mut message = None;
-        let mut tick = pin!(None::<tokio::time::Sleep>);
-        poll_fn(|cx| {
-            shared.send_waker.register(cx.waker());
-            let cx = &mut Context::from_waker(&shared.both);
-            let mut state = shared.lock();
-            state.check()?;
-            state.take_joining();
-            state.poll_control(cx)?;
-            if message.is_none() && state.can_begin(total_bytes) {
-                message = Some(state.begin_message(total_bytes, copy.take(), grain_bytes));
-                guard.armed = borrowed;
-            }
-            let Some(message) = message else {
-                state.poll_transmit(cx, None);
-                return Poll::Pending;
-            };
-            loop {
-                if let Poll::Ready(done) = state.poll_sent(cx, message, source) {
-                    return Poll::Ready(done);
-                }
-                if !borrowed || !state.all_claimed() {
-                    return Poll::Pending;
-                }
-                match tick.as_mut().as_pin_mut().map(|t| t.poll(cx)) {
-                    Some(Poll::Pending) => return Poll::Pending,
-                    Some(Poll::Ready(())) => state.rescue(),
-                    None => {}
-                }
-                tick.set(Some(tokio::time::sleep(RESCUE_EVERY)));
-            }
-        })
-        .await?;
-        guard.armed = false;
-        Ok(())
-    }
-
-    /// Tells the peer that nothing more comes and waits until it has everything.
-    pub async fn finish(&mut self) -> Result<()> {
-        let shared = &self.shared;
-        let wait = poll_fn(|cx| {
-            shared.send_waker.register(cx.waker());
-            let cx = &mut Context::from_waker(&shared.both);
-            let mut state = shared.lock();
-            state.check()?;
-            state.take_joining();
-            state.begin_close();
-            state.poll_control(cx)?;
-            state.poll_transmit(cx, None);
-            if state.all_confirmed() { Poll::Ready(Ok(())) } else { Poll::Pending }
-        });
-        match tokio::time::timeout(LINGER, wait).await {
-            Ok(done) => done,
-            Err(_) => {
-                let unheard = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                Err(Error::Io { what: "waiting for the peer to receive what was sent", source: unheard })
-            }
-        }
-    }
-
-    /// What the session has done so far.
-    pub fn stats(&self) -> Stats {
-        self.shared.lock().stats()
-    }
-
-    /// The session's rails as they do now.
-    pub fn rails(&self) -> Vec<RailStatus> {
-        self.shared.lock().rails()
-    }
-}
-
-impl Receiver {
-    /// Receives the next message into `buffer` and returns its length.
-    ///
-    /// [`Error::MessageTooLarge`] leaves the message where it is. [`Error::Closed`]: the peer has sent its last. Not
-    /// cancel-safe once bytes of the message have arrived: dropping the future then ends the session.
-    pub async fn recv(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.recv_into(&mut SliceSink(buffer)).await? as usize)
-    }
-
-    /// Receives the next message into `sink` and returns its length.
-    pub async fn recv_into(&mut self, sink: &mut dyn Sink) -> Result<u64> {
-        let shared = &self.shared;
-        let mut guard = Guard { shared, what: "receive", armed: false };
-        let length = poll_fn(|cx| {
-            shared.receive_waker.register(cx.waker());
-            let cx = &mut Context::from_waker(&shared.both);
-            let mut state = shared.lock();
-            state.check()?;
-            state.take_joining();
-            state.poll_control(cx)?;
-            let received = state.poll_receive(cx, sink);
-            guard.armed = state.receive_begun();
-            if received.is_pending() && state.transmit_due() {
-                state.poll_transmit(cx, None);
-            }
-            received
-        })
-        .await?;
-        guard.armed = false;
-        Ok(length)
-    }
-}
-
-/// Ends the session if a future is dropped while the session refers to memory that goes with it.
-struct Guard<'a> {
-    shared: &'a Shared,
-    what: &'static str,
-    armed: bool,
-}
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            let mut state = self.shared.lock();
-            state.fail(Failure::Cancelled(self.what));
-            drop(state);
-            self.shared.wake();
-        }
-    }
-}
-
 /// A session's state, and who waits for it. Both halves register for everything, under one waker that wakes both: whichever
 /// runs drives what the other one waits for too.
 #[derive(Debug)]
@@ -388,14 +228,6 @@ impl Shared {
 }
 
 impl State {
-    fn begin_close(&mut self) {
-        if !self.closing {
-            self.closing = true;
-            let messages = self.tx.next_message;
-            self.control.queue(&multirail_proto::wire::Control::Close { messages });
-        }
-    }
-
     fn stats(&self) -> Stats {
         Stats {
             control_messages: self.tx.control_messages,
