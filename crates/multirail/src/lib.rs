@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod error;
+pub mod files;
 pub mod handshake;
 pub mod payload;
 pub mod rails;

@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::payload::VecSink;
 use crate::session::{Accepted, ListenConfig, Listener};
-use crate::{Session, Strategy, bench};
+use crate::{Session, Strategy, bench, files};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -36,6 +36,10 @@ pub enum Request {
     },
     /// Tell the CPU time this server has used, in seconds, as a little-endian `f64`.
     CpuTime,
+    /// Receive files.
+    Put(files::PutRequest),
+    /// Send files.
+    Get(files::GetRequest),
 }
 
 /// How to serve.
@@ -95,7 +99,7 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// Answers a session's requests until the client closes it.
-async fn answer(session: &mut Session, _root: &std::path::Path) -> Result<()> {
+async fn answer(session: &mut Session, root: &std::path::Path) -> Result<()> {
     loop {
         let request = match receive(session).await {
             Err(Error::Closed) => return Ok(()),
@@ -108,6 +112,8 @@ async fn answer(session: &mut Session, _root: &std::path::Path) -> Result<()> {
                 bench::echo(session, message_bytes, rounds, strategy, fragment_bytes).await?;
             }
             Request::CpuTime => session.send(&bench::cpu_seconds().to_le_bytes()).await?,
+            Request::Put(request) => files::serve_put(session, root, request).await?,
+            Request::Get(request) => files::serve_get(session, root, request).await?,
         }
     }
 }
