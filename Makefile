@@ -1,0 +1,48 @@
+# Everything that people and CI do here. `make demo` and `make test` need a Rust toolchain; what else a bare Debian lacks
+# they install themselves (scripts/setup).
+
+BIN := target/release/multirail
+# One stamp a set of tools: the second time, nothing is looked for.
+READY = target/ready
+
+.DEFAULT_GOAL := build
+.PHONY: setup build demo test bench check fuzz clean
+
+setup: $(READY)/base
+
+$(READY)/%: scripts/setup
+	@scripts/setup $*
+	@mkdir -p $(@D) && touch $@
+
+build: $(READY)/base
+	cargo build --release --locked -p multirail-cli
+
+# A real file over two networks between two hosts, and over one of them.
+demo: build
+	@scripts/demo $(BIN)
+
+test: $(READY)/base
+	cargo test --workspace --locked --no-fail-fast
+
+# Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
+RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
+bench: build $(READY)/bench
+	scripts/bench $(if $(QUICK),--quick) $(BIN) $(RESULTS)
+	scripts/bench-report $(if $(QUICK),--verdict-only) $(RESULTS)
+
+check: $(READY)/check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	scripts/check-dependencies
+
+# Each fuzz target for FUZZ_SECONDS. Needs a nightly toolchain and cargo-fuzz, which take minutes to install: not done here.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || \
+		{ echo "needs: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
+	@set -e; for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+
+clean:
+	cargo clean
