@@ -1,7 +1,9 @@
 //! The `multirail` command: arguments in, one printer out. No algorithms live here.
 
 mod commands;
+mod interrupt;
 mod printer;
+mod progress;
 
 use clap::{Parser, Subcommand};
 use printer::Printer;
@@ -23,6 +25,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, the reason is on stde
 #[derive(Subcommand)]
 enum Command {
     Serve(commands::serve::ServeArgs),
+    Cp(commands::cp::CpArgs),
     Rails(commands::rails::RailsArgs),
     Bench(commands::bench::BenchArgs),
     Lab(commands::lab::LabArgs),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
     let outcome = match cli.command {
         Command::Serve(args) => commands::serve::run(args, &printer),
+        Command::Cp(args) => commands::cp::run(args, &printer),
         Command::Rails(args) => commands::rails::run(args, &printer),
         Command::Bench(args) => commands::bench::run(args, &printer),
         Command::Lab(args) => commands::lab::run(args, &printer),

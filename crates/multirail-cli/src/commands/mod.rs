@@ -1,5 +1,6 @@
 //! One file a command. Each has its clap arguments and a `run` that gets the printer and returns the exit code.
 
+pub mod cp;
 pub mod doctor;
 pub mod lab;
 pub mod bench;

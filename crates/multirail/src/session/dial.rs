@@ -23,6 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RAIL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the peer may take to tell its ports.
 const PORTS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the beginning of a session may be held up by measuring its rails: 32 KiB take that long at 5 Mbit/s.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(50);
 /// A lost channel is dialled again after this long, then after twice as long each time, up to the second number: a rail that
 /// is back is used within three seconds.
 const REDIAL_FIRST: Duration = Duration::from_millis(100);
@@ -77,9 +79,29 @@ async fn connect_and_tell(host: &str, config: Config) -> Result<(Session, Vec<Pa
     };
     let connected = (local.ip().to_canonical(), remote.ip().to_canonical());
     let pairs = open_rails(&shared, &mut dialer, &config, connected, remote.port(), &peer_ports).await?;
-    shared.lock().take_joining();
+    exchange_probes(&shared).await?;
     keeper::spawn(&shared, Some(dialer));
     Ok((Session::new(shared), pairs))
+}
+
+/// Sends probes and takes the peer's, so that both sides know the rates when the first message begins. Nobody else
+/// would read them as they come, and read later they would say nothing.
+async fn exchange_probes(shared: &Arc<Shared>) -> Result<()> {
+    let exchanged = poll_fn(|cx| {
+        shared.send_waker.register(cx.waker());
+        let cx = &mut Context::from_waker(&shared.both);
+        let mut state = shared.lock();
+        state.take_joining();
+        state.poll_control(cx)?;
+        state.poll_transmit(cx, None);
+        let all = state.poll_probes(cx)? && !state.transmit_due();
+        if all {
+            state.queue_report();
+            state.control.flush(cx);
+        }
+        if all { Poll::Ready(Ok(())) } else { Poll::Pending }
+    });
+    tokio::time::timeout(PROBE_TIMEOUT, exchanged).await.unwrap_or(Ok(()))
 }
 
 /// A connection to `host` on which the peer answers as a plain TCP echo: what multirail is measured against.

@@ -1,7 +1,7 @@
 //! The receiving half: reads channels straight into the caller's sink, keeps a ledger, and reports what arrived and how fast.
 
 use super::state::{Failure, State};
-use super::transmit::{MAX_HELD_MESSAGES, WINDOW_BYTES, serial_less};
+use super::transmit::{MAX_HELD_MESSAGES, PROBE_BYTES, WINDOW_BYTES, serial_less};
 use crate::error::{Error, Result};
 use crate::payload::Sink;
 use multirail_proto::ledger::Ledger;
@@ -74,6 +74,9 @@ pub(crate) struct RxChannel {
     busy_bytes: u64,
     busy: Duration,
     last_read: Instant,
+    /// The socket was empty in the middle of a run, and data has come without a break since: what is read now came just now. What
+    /// had piled up before anyone read it says nothing about the path.
+    caught_up: bool,
     /// Payload bytes that arrived, for people.
     pub payload_bytes: u64,
 }
@@ -95,6 +98,19 @@ struct Sequence {
     /// The last fragment's place.
     offset: u64,
     total_bytes: u64,
+}
+
+/// Refuses every message, which leaves it where it is.
+struct NoSink;
+
+impl Sink for NoSink {
+    fn begin(&mut self, message_bytes: u64) -> Result<()> {
+        Err(Error::MessageTooLarge { message_bytes, buffer_bytes: 0 })
+    }
+    fn space(&mut self, _: usize, _: u64, _: usize) -> &mut [u8] {
+        &mut []
+    }
+    fn filled(&mut self, _: usize, _: u64, _: usize) {}
 }
 
 enum Read {
@@ -137,6 +153,7 @@ impl Default for RxChannel {
             busy_bytes: 0,
             busy: Duration::ZERO,
             last_read: Instant::now(),
+            caught_up: false,
             payload_bytes: 0,
         }
     }
@@ -157,11 +174,15 @@ impl RxChannel {
 
     /// Notes `count` bytes read at `now`, for the channel's rate.
     fn observe(&mut self, count: u64, now: Instant) {
-        if self.run.is_some_and(|r| r.left > 0) {
+        if self.caught_up && self.in_run() {
             self.busy += now.duration_since(self.last_read);
             self.busy_bytes += count;
         }
         self.last_read = now;
+    }
+
+    fn in_run(&self) -> bool {
+        self.run.is_some_and(|r| r.left > 0)
     }
 }
 
@@ -194,6 +215,18 @@ impl State {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// Takes what comes before the first message: the peer's probes. Whether all channels have had theirs.
+    pub(crate) fn poll_probes(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        for index in 0..self.channels.len() {
+            match self.read_channel(index, cx, &mut NoSink) {
+                Ok(_) | Err(Error::MessageTooLarge { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.report_if_due(cx);
+        Ok(self.channels.iter().all(|c| c.socket.is_none() || c.rx.position >= u64::from(PROBE_BYTES)))
     }
 
     /// Whether bytes of the next message have been consumed, so that it cannot be received anew.
@@ -282,7 +315,10 @@ impl State {
                 None => (socket.poll_read(cx, &mut [IoSliceMut::new(tail)]), 0),
             };
             let n = match read {
-                Poll::Pending => return Ok(Read::Blocked),
+                Poll::Pending => {
+                    rx.caught_up = rx.in_run();
+                    return Ok(Read::Blocked);
+                }
                 Poll::Ready(Ok(n)) if n > 0 => n,
                 Poll::Ready(Ok(_)) => {
                     self.channel_lost(index, "the peer closed it");

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 /// Messages up to this length are copied, so that sending returns as soon as the kernel has them, as with TCP. Longer ones are
 /// sent from the caller's memory, and sending returns when the peer has confirmed them: with several channels a copy would
@@ -20,11 +21,22 @@ pub const WINDOW_BYTES: u64 = 4 << 20;
 /// At most so many messages are copied and not confirmed, however small.
 pub const MAX_HELD_MESSAGES: usize = 4096;
 /// What a new channel sends first, and an unused one now and then, so that the peer can tell its rate.
-const PROBE_BYTES: u32 = 32 << 10;
+pub(crate) const PROBE_BYTES: u32 = 32 << 10;
 /// A channel's socket holds unsent what it can send in this time: enough to bridge a wake-up, little enough to stay free.
 const UNSENT_US: f64 = 2_000.0;
 const MIN_UNSENT_BYTES: f64 = 16_384.0;
 const MAX_UNSENT_BYTES: f64 = 4_194_304.0;
+
+/// A receiver may keep back the acknowledgement of less than two full packets, for this long at most.
+const DELAYED_ACK_BYTES: u64 = 2 * 1448;
+const DELAYED_ACK: Duration = Duration::from_millis(50);
+/// What a packet carries beside our bytes: Ethernet, IPv4 and TCP with time stamps.
+const PACKET_OVERHEAD_BYTES: u64 = 66;
+/// A wire is taken to be busy for longer than the rate says by this factor: rates are known to a few per cent, and where a
+/// message takes about as long as its wire does, an equal rail that is surely free is the better one.
+const WIRE_MARGIN: f64 = 1.25;
+/// A full packet on the wire.
+const PACKET_BYTES: f64 = 1514.0;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -77,6 +89,10 @@ pub(crate) struct TxChannel {
     unsent_limit: u32,
     pending: Option<Pending>,
     in_flight: VecDeque<InFlight>,
+    /// Since when something has been unacknowledged without a break.
+    busy_since: Option<Instant>,
+    /// When the wire has carried everything claimed so far, by the rate.
+    wire_free_at: Instant,
     /// The message last announced by an Open.
     opened: Option<u32>,
     probe: bool,
@@ -112,6 +128,8 @@ impl TxChannel {
             unsent_limit,
             pending: None,
             in_flight: VecDeque::new(),
+            busy_since: None,
+            wire_free_at: Instant::now(),
             opened: None,
             probe: false,
             payload_bytes: 0,
@@ -130,7 +148,15 @@ impl TxChannel {
         for frame in frames {
             length += frame.encode(&mut head[length..]);
         }
-        self.claimed += length as u64 + (payload.end - payload.start);
+        let bytes = length as u64 + (payload.end - payload.start);
+        self.claimed += bytes;
+        let now = Instant::now();
+        self.busy_since.get_or_insert(now);
+        let rate_bytes_s = self.rate.rate_bytes_s();
+        if rate_bytes_s > 0.0 {
+            let wire = Duration::from_secs_f64(WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s);
+            self.wire_free_at = self.wire_free_at.max(now) + wire;
+        }
         if let Some(message) = message
             && !payload.is_empty()
         {
@@ -271,11 +297,12 @@ impl State {
         }
         let ahead = self.tx.held_bytes;
         let Some(current) = &mut self.tx.current else { return false };
-        if ahead > 0 && ahead + (current.total_bytes - current.striping.unclaimed_bytes()) > WINDOW_BYTES {
+        if ahead > 0 && ahead + current.total_bytes.saturating_sub(current.striping.unclaimed_bytes()) > WINDOW_BYTES {
             return false;
         }
         match current.striping.next(index, &self.tx.views) {
             Next::Run(run) => {
+                tracing::trace!(channel = index, ?run, views = ?self.tx.views, "claimed");
                 let sent = put_run(&mut self.channels[index].tx, current, index, &run);
                 self.tx.views[index].backlog_bytes += run.range.end - run.range.start;
                 self.tx.control_messages += sent;
@@ -343,17 +370,24 @@ impl State {
     /// Sends again, on channels with nothing to do, what others are stuck with. Called while all is claimed and not confirmed.
     pub(crate) fn rescue(&mut self) {
         self.refresh_views();
-        let Some(message) = self.tx.current.as_ref().map(|c| c.message) else { return };
         for index in 0..self.channels.len() {
             let idle = self.channels[index].tx.pending.is_none() && self.tx.views[index].backlog_bytes == 0;
             if !idle || !self.tx.views[index].up {
                 continue;
             }
-            let outstanding = self.outstanding(message);
+            let outstanding = self.outstanding();
             let Some(current) = &mut self.tx.current else { return };
-            let Some(range) = current.striping.rescue(index, &self.tx.views, &outstanding) else { continue };
-            current.rescued.push(range.clone());
+            // What was sent twice already is no longer waited for.
+            let (rescued, waited_for): (Vec<_>, Vec<_>) = outstanding
+                .into_iter()
+                .partition(|(_, range)| current.rescued.iter().any(|r| r.start < range.end && range.start < r.end));
+            let mut views = self.tx.views.clone();
+            for (channel, range) in rescued {
+                views[channel].backlog_bytes = views[channel].backlog_bytes.saturating_sub(range.end - range.start);
+            }
+            let Some(range) = current.striping.rescue(index, &views, &waited_for) else { continue };
             tracing::debug!(channel = index, ?range, "sending again what another channel is stuck with");
+            current.rescued.push(range.clone());
             self.tx.resent_bytes += range.end - range.start;
             let run = Run { range, framing: Framing::Header };
             self.tx.control_messages += put_run(&mut self.channels[index].tx, current, index, &run);
@@ -361,20 +395,26 @@ impl State {
         }
     }
 
-    /// What of `message` was claimed, has not been acknowledged and was not sent twice yet, with its channel.
-    fn outstanding(&self, message: u32) -> Vec<(usize, Range<u64>)> {
-        let rescued = self.tx.current.as_ref().map_or(&[][..], |c| &c.rescued);
+    /// What of the current message was claimed and has not been acknowledged, cut where it was sent twice, with its channel.
+    fn outstanding(&self) -> Vec<(usize, Range<u64>)> {
+        let Some(current) = &self.tx.current else { return Vec::new() };
         let mut ranges = Vec::new();
         for (index, channel) in self.channels.iter().enumerate() {
             let Some(socket) = &channel.socket else { continue };
             let acknowledged = channel.tx.written.saturating_sub(socket.unacknowledged_bytes());
-            for run in channel.tx.in_flight.iter().filter(|r| r.message == message && r.end > acknowledged) {
+            for run in channel.tx.in_flight.iter().filter(|r| r.message == current.message && r.end > acknowledged) {
                 let length = run.range.end - run.range.start;
                 let arrived = acknowledged.saturating_sub(run.end - length);
-                let left = run.range.start + arrived..run.range.end;
-                if !rescued.iter().any(|r| r.start < left.end && left.start < r.end) {
-                    ranges.push((index, left));
+                let mut left = run.range.start + arrived..run.range.end;
+                let mut cuts: Vec<u64> = current.rescued.iter().flat_map(|r| [r.start, r.end]).collect();
+                cuts.sort_unstable();
+                for cut in cuts {
+                    if left.start < cut && cut < left.end {
+                        ranges.push((index, left.start..cut));
+                        left.start = cut;
+                    }
                 }
+                ranges.push((index, left));
             }
         }
         ranges
@@ -459,19 +499,33 @@ impl State {
     }
 
     fn refresh_views(&mut self) {
+        let now = Instant::now();
         self.tx.views.clear();
-        self.tx.views.extend(self.channels.iter().map(|channel| {
-            let unwritten = channel.tx.claimed - channel.tx.written;
+        self.tx.views.extend(self.channels.iter_mut().map(|channel| {
+            let tx = &mut channel.tx;
             let unacknowledged = match &channel.socket {
-                Some(socket) if channel.tx.written > channel.tx.confirmed => socket.unacknowledged_bytes(),
+                Some(socket) if tx.written > tx.confirmed => socket.unacknowledged_bytes(),
                 _ => 0,
             };
-            ChannelView {
-                up: channel.socket.is_some(),
-                rate_bytes_s: channel.tx.rate.rate_bytes_s(),
-                latency_us: channel.latency_us,
-                backlog_bytes: unwritten + unacknowledged,
+            // By the rate these have arrived, and only their acknowledgement is kept back.
+            let late = unacknowledged <= DELAYED_ACK_BYTES && now < tx.wire_free_at + DELAYED_ACK;
+            let outstanding = tx.claimed - tx.written + if late { 0 } else { unacknowledged };
+            if outstanding == 0 {
+                tx.busy_since = None;
             }
+            let mut view = ChannelView {
+                up: channel.socket.is_some(),
+                rate_bytes_s: tx.rate.rate_bytes_s(),
+                latency_us: channel.latency_us,
+                backlog_bytes: 0,
+            };
+            let busy = tx.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since));
+            view.set_backlog(outstanding, busy.as_secs_f64() * 1e6);
+            // Acknowledged is not yet carried: a shaper, or a NIC's queue, lets a packet pass and takes its time
+            // afterwards. So small messages take turns on rails that are equal, instead of waiting on one.
+            let wire = tx.wire_free_at.saturating_duration_since(now).as_secs_f64() * view.rate_bytes_s;
+            view.backlog_bytes = view.backlog_bytes.max(wire.min(PACKET_BYTES) as u64);
+            view
         }));
     }
 }
