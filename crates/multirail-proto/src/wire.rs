@@ -317,6 +317,8 @@ pub struct ChannelReport {
     pub busy_bytes: u64,
     /// The time they took.
     pub busy_us: u64,
+    /// In how many stretches; 0 if one goes on that began before.
+    pub stretches: u32,
 }
 
 /// A port of a host, as told to the other side.
@@ -393,7 +395,7 @@ mod tests {
     fn control_reads_back() {
         let report = Control::Report(Report {
             completed_below: 7,
-            channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6 }],
+            channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6, stretches: 1 }],
         });
         let mut bytes = Vec::new();
         packet::encode(&report, &mut bytes);

@@ -11,8 +11,10 @@ pub mod rails;
 pub mod service;
 pub mod session;
 pub mod socket;
+pub mod stream;
 
 pub use error::{Error, Result};
 pub use handshake::Token;
 pub use multirail_proto::striping::Strategy;
 pub use session::{Config, Session};
+pub use stream::Stream;

@@ -8,6 +8,11 @@
 /// short enough that a rail which falls to a tenth is seen within two of the receiver's reports.
 pub const MEMORY_US: f64 = 20_000.0;
 
+/// A stretch of busy time that carried less says little: it begins and ends with the receiver's wake-ups, which are worth a packet.
+pub const SHORT_STRETCH_BYTES: u64 = 16 << 10;
+/// So short stretches count only where they contradict by more than this what longer ones have told.
+const SHORT_STRETCH_ERROR: f64 = 0.25;
+
 /// A channel's rate, averaged over its recent busy time.
 #[derive(Debug, Clone, Default)]
 pub struct RateEstimator {
@@ -16,9 +21,15 @@ pub struct RateEstimator {
 }
 
 impl RateEstimator {
-    /// Takes one report: `bytes` arrived in `busy_us` of busy time.
-    pub fn report(&mut self, bytes: u64, busy_us: u64) {
+    /// Takes one report: `bytes` arrived in `busy_us` of busy time, in so many `stretches` (0: a long one goes on).
+    pub fn report(&mut self, bytes: u64, busy_us: u64, stretches: u32) {
         if busy_us == 0 {
+            return;
+        }
+        let known = self.rate_bytes_s();
+        let told = bytes as f64 * 1e6 / busy_us as f64;
+        let short = stretches > 0 && bytes / u64::from(stretches) < SHORT_STRETCH_BYTES;
+        if short && known > 0.0 && (told / known - 1.0).abs() < SHORT_STRETCH_ERROR {
             return;
         }
         let keep = (-(busy_us as f64) / MEMORY_US).exp();
@@ -43,7 +54,7 @@ mod tests {
         let mut e = RateEstimator::default();
         assert_eq!(e.rate_bytes_s(), 0.0);
         for _ in 0..50 {
-            e.report(12_500, 1_000);
+            e.report(12_500, 1_000, 0);
             assert!((e.rate_bytes_s() - 12.5e6).abs() < 1.0);
         }
     }
@@ -51,16 +62,26 @@ mod tests {
     #[test]
     fn a_fall_to_a_tenth_is_seen_within_three_memories() {
         let mut e = RateEstimator::default();
-        e.report(1_250_000, 100_000);
-        e.report(1_250 * 60, 60_000);
+        e.report(1_250_000, 100_000, 1);
+        e.report(1_250 * 60, 60_000, 0);
         assert!(e.rate_bytes_s() < 1.25e6 * 1.6, "{}", e.rate_bytes_s());
+    }
+
+    #[test]
+    fn short_stretches_tell_of_large_changes_only() {
+        let mut e = RateEstimator::default();
+        e.report(1_250_000, 100_000, 1);
+        e.report(8_000 * 100, 70_000, 100);
+        assert!((e.rate_bytes_s() - 12.5e6).abs() < 1.0, "9 % off");
+        e.report(8_000 * 100, 100_000, 100);
+        assert!(e.rate_bytes_s() < 9e6, "36 % off: {}", e.rate_bytes_s());
     }
 
     #[test]
     fn a_stall_lowers_the_rate() {
         let mut e = RateEstimator::default();
-        e.report(12_500, 1_000);
-        e.report(0, 50_000);
+        e.report(12_500, 1_000, 1);
+        e.report(0, 50_000, 0);
         assert!(e.rate_bytes_s() < 2e6);
     }
 }

@@ -12,6 +12,7 @@ mod state;
 mod transmit;
 
 pub use dial::connect_plain;
+pub(crate) use halves::LINGER;
 pub use halves::{Receiver, Sender};
 pub use listen::{Accepted, ListenConfig, Listener};
 pub use transmit::{COPY_LIMIT_BYTES, WINDOW_BYTES};

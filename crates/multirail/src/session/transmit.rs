@@ -456,7 +456,7 @@ impl State {
             while channel.tx.in_flight.front().is_some_and(|r| r.end <= channel.tx.confirmed) {
                 channel.tx.in_flight.pop_front();
             }
-            channel.tx.rate.report(row.busy_bytes, row.busy_us);
+            channel.tx.rate.report(row.busy_bytes, row.busy_us, row.stretches);
         }
         self.follow_rates();
         let below = report.completed_below;
