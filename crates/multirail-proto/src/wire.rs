@@ -342,12 +342,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn frames() -> impl Strategy<Value = Frame> {
-        let run = (any::<u32>(), 0..1u64 << 40, 0..1u32 << 20).prop_map(|(message, offset, length)| Frame::Run {
-            message,
-            offset,
-            length,
-            whole: offset == 0,
-        });
+        let run = (any::<u32>(), 0..1u64 << 40, 0..1u32 << 20, any::<bool>()).prop_map(
+            |(message, offset, length, confirm)| Frame::Run { message, offset, length, whole: offset == 0, confirm },
+        );
         let open = (any::<u32>(), 1..MAX_MESSAGE_BYTES, any::<bool>())
             .prop_map(|(message, total_bytes, confirm)| Frame::Open { message, total_bytes, confirm });
         let start = (any::<u32>(), any::<bool>(), 1..1u32 << 20, 0..1u64 << 40).prop_map(

@@ -57,6 +57,16 @@ impl Part {
 
     /// Takes the room that the file will need, so that a full disk shows now. A file system that cannot will show it later.
     pub(super) fn reserve(&self, bytes: u64) -> io::Result<()> {
+        // SAFETY: all-zero bytes are a valid statfs, and the kernel writes one.
+        let (known, system) = unsafe {
+            let mut system: libc::statfs = std::mem::zeroed();
+            (libc::fstatfs(self.file.as_raw_fd(), &mut system) == 0, system)
+        };
+        // Memory would be filled with zeros first, which takes as long as the file itself: asking must do. Limits of 0 are none.
+        if known && system.f_type == libc::TMPFS_MAGIC {
+            let full = system.f_blocks > 0 && bytes.div_ceil(system.f_bsize.max(1) as u64) > system.f_bavail;
+            return if full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) };
+        }
         let Ok(bytes) = libc::off_t::try_from(bytes) else { return Err(io::ErrorKind::FileTooLarge.into()) };
         // SAFETY: the descriptor is open; no memory is involved.
         let result = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, bytes) };
