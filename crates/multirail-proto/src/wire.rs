@@ -115,7 +115,7 @@ pub enum WireError {
         value: u64,
     },
     /// A control packet is too long.
-    #[error("a control packet of {0} bytes is longer than {MAX_PACKET_BYTES}")]
+    #[error("a control packet of {0} bytes is too long")]
     PacketTooLong(u64),
     /// A control packet does not parse.
     #[error("a control packet does not parse")]
