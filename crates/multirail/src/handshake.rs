@@ -18,6 +18,7 @@ use multirail_proto::wire::packet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,6 +137,21 @@ pub enum Refusal {
     Token,
     /// No such session.
     Session,
+    /// The session has as many channels as it may.
+    Channels,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Token => Error::TokenWrong,
+            Refusal::Session => Error::SessionUnknown,
+            Refusal::Channels => Error::Io {
+                what: "opening a channel",
+                source: io::Error::other("the session has as many as the server allows; use fewer channels per rail"),
+            },
+        }
+    }
 }
 
 /// The client's side. Returns the session's id: for [`Purpose::New`] the one the server chose.
@@ -145,17 +161,16 @@ pub async fn connect(stream: &mut TcpStream, token: Option<&Token>, purpose: Pur
         let mut said = Vec::with_capacity(2 * MAX_PACKET_BYTES);
         let hello = Hello { magic: MAGIC, version: PROTOCOL_VERSION, purpose, nonce: random() };
         send(stream, &hello, &mut said).await?;
-        let challenge: Challenge = receive(stream, &mut said).await?;
-        check_magic(challenge.magic, &peer)?;
-        check_version(challenge.version)?;
+        let body = receive_body(stream, &mut said).await?;
+        check_version(greeting_version(body, &peer)?)?;
+        let challenge: Challenge = decode(body, &peer)?;
         if challenge.token_required && token.is_none() {
             return Err(Error::TokenMissing);
         }
         let token = token.cloned().unwrap_or_else(Token::none);
         send(stream, &Proof { hash: proof(&token, b"client", &said) }, &mut Vec::new()).await?;
         match receive(stream, &mut Vec::new()).await? {
-            Verdict::Refused(Refusal::Token) => Err(Error::TokenWrong),
-            Verdict::Refused(Refusal::Session) => Err(Error::SessionUnknown),
+            Verdict::Refused(refusal) => Err(refusal.into()),
             Verdict::Accepted { session, hash } => {
                 said.extend_from_slice(&session.0);
                 let expected = blake3::Hash::from_bytes(proof(&token, b"server", &said));
@@ -179,12 +194,14 @@ pub async fn accept(
     let peer = peer_name(stream);
     let exchange = async {
         let mut said = Vec::with_capacity(2 * MAX_PACKET_BYTES);
-        let hello: Hello = receive(stream, &mut said).await?;
-        check_magic(hello.magic, &peer)?;
+        let body = receive_body(stream, &mut said).await?;
+        let version = greeting_version(body, &peer)?;
+        // Of another version nothing more is known than this.
+        let hello = if version == PROTOCOL_VERSION { Some(decode::<Hello>(body, &peer)?) } else { None };
         let challenge =
             Challenge { magic: MAGIC, version: PROTOCOL_VERSION, token_required: token.is_some(), nonce: random() };
         send(stream, &challenge, &mut said).await?;
-        check_version(hello.version)?;
+        let Some(hello) = hello else { return Err(Error::Version { ours: PROTOCOL_VERSION, theirs: version }) };
         let proven: Proof = receive(stream, &mut Vec::new()).await?;
         let token = token.cloned().unwrap_or_else(Token::none);
         let expected = blake3::Hash::from_bytes(proof(&token, b"client", &said));
@@ -200,8 +217,7 @@ pub async fn accept(
         send(stream, &verdict, &mut Vec::new()).await?;
         match admitted {
             Ok(session) => Ok((hello.purpose, session)),
-            Err(Refusal::Token) => Err(Error::TokenWrong),
-            Err(Refusal::Session) => Err(Error::SessionUnknown),
+            Err(refusal) => Err(refusal.into()),
         }
     };
     match tokio::time::timeout(TIMEOUT, exchange).await {
@@ -216,8 +232,12 @@ fn proof(token: &Token, side: &[u8; 6], said: &[u8]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-fn check_magic(magic: [u8; 8], peer: &str) -> Result<()> {
-    if magic == MAGIC { Ok(()) } else { Err(not_multirail(peer, "another program's greeting")) }
+/// Every version's first packets begin with the magic and the version.
+fn greeting_version(body: &[u8], peer: &str) -> Result<u16> {
+    match postcard::take_from_bytes::<([u8; 8], u16)>(body) {
+        Ok(((MAGIC, version), _)) => Ok(version),
+        _ => Err(not_multirail(peer, "another program's greeting")),
+    }
 }
 
 fn check_version(theirs: u16) -> Result<()> {
@@ -240,6 +260,16 @@ async fn send<T: Serialize>(stream: &mut TcpStream, body: &T, said: &mut Vec<u8>
 
 async fn receive<T: DeserializeOwned>(stream: &mut TcpStream, said: &mut Vec<u8>) -> Result<T> {
     let peer = peer_name(stream);
+    decode(receive_body(stream, said).await?, &peer)
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8], peer: &str) -> Result<T> {
+    packet::decode_body(body).map_err(|e| not_multirail(peer, e.to_string()))
+}
+
+/// The body of the next packet, which is appended to `said`.
+async fn receive_body<'a>(stream: &mut TcpStream, said: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    let peer = peer_name(stream);
     let broken = |e: std::io::Error| not_multirail(&peer, e.to_string());
     let mut prefix = [0; packet::PREFIX_BYTES];
     stream.read_exact(&mut prefix).await.map_err(broken)?;
@@ -248,7 +278,7 @@ async fn receive<T: DeserializeOwned>(stream: &mut TcpStream, said: &mut Vec<u8>
     let start = said.len();
     said.resize(start + length, 0);
     stream.read_exact(&mut said[start..]).await.map_err(broken)?;
-    packet::decode_body(&said[start..]).map_err(|e| not_multirail(&peer, e.to_string()))
+    Ok(&said[start..])
 }
 
 fn random<const N: usize>() -> [u8; N] {

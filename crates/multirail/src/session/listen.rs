@@ -15,13 +15,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Connections that have not proven themselves; beyond it the oldest is shown the door, so that a flood of them
-/// costs its sender as much as us. Each holds less than 16 KiB.
+/// Connections that have not proven themselves; beyond it, or beyond half of the files that this process may open, the
+/// oldest is shown the door, so that a flood of them costs its sender as much as us. Each holds less than 16 KiB.
 pub const MAX_UNPROVEN: usize = 2048;
 /// Sessions that were let in and nobody has accepted yet.
 const ACCEPT_QUEUE: usize = 64;
 /// No session has more channels.
 const MAX_CHANNELS: usize = 256;
+/// Lost channels stay in a session's table while a message refers to them, so this is how often rails may come and go within one
+/// message. Each costs a few KiB.
+const MAX_CHANNELS_EVER: usize = 16 * 1024;
 const BACKLOG: i32 = 1024;
 
 /// How to listen.
@@ -120,18 +123,26 @@ struct Door {
 impl Door {
     async fn watch(self: Arc<Self>, listener: TcpListener) {
         let mut unproven: VecDeque<AbortHandle> = VecDeque::new();
+        let most_unproven = MAX_UNPROVEN.min(max_open_files() / 2);
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(connection) => connection,
                 Err(error) => {
-                    // Out of file descriptors, most likely: those who are in go on, and some will leave.
+                    // Out of file descriptors, most likely: those who are in go on, and the oldest of those who are not leaves.
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    unproven.retain(|task| !task.is_finished());
+                    match unproven.pop_front() {
+                        Some(oldest) => {
+                            oldest.abort();
+                            tokio::task::yield_now().await;
+                        }
+                        None => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+                    }
                     continue;
                 }
             };
             unproven.retain(|task| !task.is_finished());
-            if unproven.len() >= MAX_UNPROVEN
+            if unproven.len() >= most_unproven
                 && let Some(oldest) = unproven.pop_front()
             {
                 oldest.abort();
@@ -152,8 +163,8 @@ impl Door {
         let (purpose, id) = handshake::accept(&mut stream, self.config.token.as_ref(), |purpose| match purpose {
             Purpose::New | Purpose::Plain => Ok(SessionId::random()),
             Purpose::Control { session } | Purpose::Data { session, .. } => {
-                joined = self.find(session);
-                joined.as_ref().map(|_| session).ok_or(Refusal::Session)
+                joined = Some(self.find(session)?);
+                Ok(session)
             }
         })
         .await?;
@@ -190,13 +201,19 @@ impl Door {
     }
 
     /// The session of that name, if it is still there and has room for another channel.
-    fn find(&self, id: SessionId) -> Option<Arc<Shared>> {
+    fn find(&self, id: SessionId) -> Result<Arc<Shared>, Refusal> {
         let sessions = self.sessions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let shared = sessions.get(&id)?.upgrade()?;
+        let shared = sessions.get(&id).and_then(Weak::upgrade).ok_or(Refusal::Session)?;
         let state = shared.lock();
-        let room = state.failure.is_none() && state.channels.len() + state.joining.len() < MAX_CHANNELS;
+        let over = state.failure.is_some();
+        let up = state.channels.iter().filter(|c| c.socket.is_some()).count() + state.joining.len();
+        let room = up < MAX_CHANNELS && state.channels.len() < MAX_CHANNELS_EVER;
         drop(state);
-        room.then_some(shared)
+        match (over, room) {
+            (true, _) => Err(Refusal::Session),
+            (false, false) => Err(Refusal::Channels),
+            (false, true) => Ok(shared),
+        }
     }
 
     /// The ports that a peer may dial which reached us at `local`.
@@ -215,6 +232,13 @@ impl Door {
         }
         Ok(ports)
     }
+}
+
+fn max_open_files() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a valid rlimit.
+    let ok = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    if ok { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
 fn listening_socket(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
