@@ -68,7 +68,8 @@ pub(crate) struct RxChannel {
     staged: Range<usize>,
     run: Option<Incoming>,
     sequence: Option<Sequence>,
-    /// Bytes taken from the channel's stream.
+    /// Bytes of the channel's stream that are worked off. What is only staged goes with the channel, so the peer must not
+    /// be told that it is here.
     position: u64,
     reported: u64,
     busy_bytes: u64,
@@ -339,9 +340,9 @@ impl State {
                 }
             };
             rx.observe(n as u64, Instant::now());
-            rx.position += n as u64;
-            self.rx.unreported_bytes += n as u64;
             let direct_bytes = n.min(room);
+            rx.position += direct_bytes as u64;
+            self.rx.unreported_bytes += direct_bytes as u64;
             rx.staged.end += n - direct_bytes;
             if let Some(run) = direct {
                 sink.filled(index, run.offset, direct_bytes);
@@ -390,11 +391,15 @@ impl State {
                 };
                 rx.payload_bytes += taken as u64;
                 rx.staged.start += taken;
+                rx.position += taken as u64;
+                self.rx.unreported_bytes += taken as u64;
                 rx.run = Some(run.advanced(taken));
                 continue;
             }
             let Some((frame, length)) = Frame::decode(staged)? else { return Ok(false) };
             rx.staged.start += length;
+            rx.position += length as u64;
+            self.rx.unreported_bytes += length as u64;
             self.apply_frame(index, frame)?;
         }
     }
