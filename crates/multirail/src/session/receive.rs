@@ -29,8 +29,11 @@ const REPORT_AT_ONCE_BYTES: u64 = WINDOW_BYTES / 4;
 const MAX_EARLY_BYTES: u64 = 2 * WINDOW_BYTES;
 /// What a kept piece of such a message costs beside its bytes.
 const EARLY_PIECE_BYTES: u64 = 64;
-/// A report goes out for this many messages, however small.
-const REPORT_MESSAGES: u32 = MAX_HELD_MESSAGES as u32 / 4;
+/// Pieces of a message between which something is still missing: each costs some forty bytes. A sender's are no more than it has
+/// fragments under way, a few thousand.
+const MAX_PIECES: usize = 128 << 10;
+/// A report goes out for this many messages, however small: the sender keeps each until then, and few stay in its cache.
+const REPORT_MESSAGES: u32 = 64;
 
 /// What a session is receiving.
 #[derive(Debug)]
@@ -512,6 +515,9 @@ impl Rx {
         } else {
             self.early.get(&message).and_then(|e| e.total_bytes)
         };
+        if self.ledger.fragments() > MAX_PIECES {
+            return Err(protocol(format!("message {} in more than {MAX_PIECES} pieces at a time", self.next_message)));
+        }
         match total {
             None => Err(protocol(format!("a run of message {message}, which was not announced"))),
             Some(total) if offset + length > total => {
