@@ -37,7 +37,11 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         state.report_leftovers();
         let heard = state.poll_control(cx);
         if let Err(error) = heard {
-            state.fail(Failure::Protocol(error.to_string()));
+            tracing::debug!(%error, "the control connection");
+        }
+        // Not before it was read: a peer's last words may be there.
+        if state.control.socket.as_ref().is_some_and(|s| !s.info().alive) {
+            state.control.lose();
         }
         if state.transmit_due() {
             state.poll_transmit(cx, None);
@@ -73,9 +77,6 @@ impl State {
             if info.min_rtt_us > 0 {
                 channel.latency_us = f64::from(info.min_rtt_us) / 2.0;
             }
-        }
-        if self.control.socket.as_ref().is_some_and(|s| !s.info().alive) {
-            self.control.lose();
         }
     }
 

@@ -195,6 +195,14 @@ impl State {
 
     /// Sends what is queued for the peer's control side and takes in what it said.
     pub(crate) fn poll_control(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let heard = self.exchange_packets(cx);
+        if let Err(Error::Protocol(what)) = &heard {
+            self.fail(Failure::Protocol(what.clone()));
+        }
+        heard
+    }
+
+    fn exchange_packets(&mut self, cx: &mut Context<'_>) -> Result<()> {
         if self.rx.report_due {
             self.queue_report();
         }
@@ -210,7 +218,7 @@ impl State {
                     self.control.flush(cx);
                 }
                 Control::Abort { reason } => {
-                    self.failure = Some(Failure::Aborted(reason));
+                    self.fail(Failure::Aborted(reason));
                 }
             }
         }
@@ -231,7 +239,8 @@ impl ControlLink {
             let Some(socket) = &self.socket else { return };
             match socket.poll_write(cx, &[IoSlice::new(&self.outgoing)]) {
                 Poll::Ready(Ok(n)) => drop(self.outgoing.drain(..n)),
-                Poll::Ready(Err(_)) => self.lose(),
+                // What the peer said before is still to be read; the end of the stream comes behind it.
+                Poll::Ready(Err(_)) => self.outgoing.clear(),
                 Poll::Pending => return,
             }
         }
