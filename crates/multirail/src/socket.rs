@@ -1,6 +1,7 @@
 //! One TCP connection as a channel sees it: non-blocking vectored reads and writes, and what the kernel knows of the path.
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -11,14 +12,19 @@ use tokio::io::unix::AsyncFd;
 /// Sent bytes that nobody acknowledges for this long mean that the rail is dead. Twice the largest round trip and queue of
 /// a sane path; short enough to be re-sent within the two seconds that a user notices.
 pub const DEAD_AFTER: Duration = Duration::from_millis(1500);
+/// Unanswered questions for the peer's window, beside [`DEAD_AFTER`], that mean the same.
+const DEAD_PROBES: u8 = 3;
 /// Unsent bytes kept in a new channel's socket before its rate is known.
 pub const INITIAL_UNSENT_BYTES: u32 = 64 << 10;
 
 /// What the kernel knows of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PathInfo {
-    /// Whether the kernel still keeps the connection: false once it timed out or was reset.
+    /// Whether the kernel still keeps the connection: false once it timed out or was reset, or while the peer does not
+    /// answer the questions whether its window is open again.
     pub alive: bool,
+    /// The peer's window is closed: its application takes nothing for now.
+    pub window_closed: bool,
     /// Smoothed round trip.
     pub rtt_us: u32,
     /// Smallest round trip seen.
@@ -35,6 +41,7 @@ pub struct PathInfo {
 #[derive(Debug)]
 pub struct ChannelSocket {
     fd: AsyncFd<TcpStream>,
+    patient: Cell<bool>,
 }
 
 impl ChannelSocket {
@@ -51,7 +58,7 @@ impl ChannelSocket {
                 .with_retries(3),
         )?;
         // SAFETY: the stream owns its descriptor and never changes or closes it before it is dropped.
-        let this = Self { fd: unsafe { AsyncFd::register(stream) }? };
+        let this = Self { fd: unsafe { AsyncFd::register(stream) }?, patient: Cell::new(false) };
         this.set_unsent_limit(INITIAL_UNSENT_BYTES)?;
         Ok(this)
     }
@@ -126,13 +133,23 @@ impl ChannelSocket {
             (ok == 0, info)
         };
         const TCP_CLOSE: u8 = 7;
+        let silent = info.tcpi_probes >= DEAD_PROBES && u128::from(info.tcpi_last_ack_recv) > DEAD_AFTER.as_millis();
         PathInfo {
-            alive: ok && info.tcpi_state != TCP_CLOSE,
+            alive: ok && info.tcpi_state != TCP_CLOSE && !silent,
+            window_closed: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,
             rtt_us: info.tcpi_rtt,
             min_rtt_us: info.tcpi_min_rtt,
             retransmitted: info.tcpi_total_retrans,
             window_limited_us: info.tcpi_rwnd_limited,
             busy_us: info.tcpi_busy_time,
+        }
+    }
+
+    /// Whether to wait for the peer for any time, because its window is closed: the kernel would otherwise take a peer that
+    /// answers, but whose application pauses, for dead after [`DEAD_AFTER`].
+    pub fn set_patient(&self, patient: bool) {
+        if self.patient.replace(patient) != patient {
+            let _ = SockRef::from(self.fd.get_ref()).set_tcp_user_timeout((!patient).then_some(DEAD_AFTER));
         }
     }
 

@@ -73,6 +73,7 @@ impl State {
                 self.channel_lost(index, "the kernel gave the connection up");
                 continue;
             }
+            socket.set_patient(info.window_closed);
             channel.rtt_us = info.rtt_us;
             if info.min_rtt_us > 0 {
                 channel.latency_us = f64::from(info.min_rtt_us) / 2.0;
