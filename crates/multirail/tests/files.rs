@@ -176,3 +176,323 @@ fn a_tree_goes_there_and_back() {
         assert!(temp.parts().is_empty());
     }
 }
+
+fn hash(path: &Path) -> blake3::Hash {
+    blake3::hash(&std::fs::read(path).unwrap())
+}
+
+fn refused(result: Result<Report, CopyError>, why: &str) {
+    match result {
+        Err(CopyError::Refused(text) | CopyError::Destination(text) | CopyError::Sources(text)) => {
+            assert!(text.contains(why), "{text}");
+        }
+        other => panic!("{why}: {other:?}"),
+    }
+}
+
+/// The one failure of a copy.
+fn only_failure(report: &Report, side: Side, cause: Cause, text: &str) {
+    assert_eq!(report.failed_count, 1, "{report:?}");
+    let failure = &report.failed[0];
+    assert_eq!((failure.side, failure.cause), (side, cause), "{failure}");
+    assert!(failure.to_string().contains(text), "{failure}");
+}
+
+#[test]
+fn every_strategy_brings_a_file_whole() {
+    for strategy in multirail::Strategy::ALL {
+        let temp = Temp::new();
+        write(temp.local("file"), (3 << 20) + 5);
+        let address = server(&temp.served(""), config(3));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let report = runtime.block_on(async {
+            let config = Config { strategy, ..config(3) };
+            let mut session = Session::connect(&address, config).await.unwrap();
+            let sources = [temp.local("file")];
+            let report = files::put(&mut session, &sources, Path::new("file"), &Options::default()).await.unwrap();
+            session.close().await.unwrap();
+            report
+        });
+        assert!(report.is_success(), "{strategy} {report:?}");
+        assert_eq!(hash(&temp.local("file")), hash(&temp.served("file")), "{strategy}");
+    }
+}
+
+#[test]
+fn destinations_are_as_with_cp() {
+    let temp = Temp::new();
+    write(temp.local("a"), 10);
+    write(temp.local("b"), 20);
+    write(temp.local("dir/c"), 30);
+    write(temp.served("file"), 1);
+    std::fs::create_dir(temp.served("into")).unwrap();
+
+    assert!(put(&temp, &["a"], "into").unwrap().is_success());
+    assert!(put(&temp, &["dir"], "into/").unwrap().is_success());
+    assert!(put(&temp, &["a", "b"], "").unwrap().is_success());
+    assert!(put(&temp, &["a"], "file").unwrap().is_success());
+    assert!(put(&temp, &["dir"], "new").unwrap().is_success());
+    assert!(put(&temp, &["dir/."], "content").unwrap().is_success());
+    assert!(put(&temp, &["dir/."], "into").unwrap().is_success());
+    for (path, bytes) in [
+        ("into/a", 10),
+        ("into/dir/c", 30),
+        ("a", 10),
+        ("b", 20),
+        ("file", 10),
+        ("new/c", 30),
+        ("content/c", 30),
+        ("into/c", 30),
+    ] {
+        assert_eq!(std::fs::metadata(temp.served(path)).unwrap().len(), bytes, "{path}");
+    }
+    refused(put(&temp, &["a", "b"], "nowhere"), "no directory nowhere");
+    refused(put(&temp, &["a", "b"], "file"), "file is a file, not a directory");
+    refused(put(&temp, &["a"], "file/"), "not a directory");
+    refused(put(&temp, &["a"], "nowhere/a"), "no directory to put nowhere/a in");
+    refused(put(&temp, &["a", "dir/../a"], ""), "two sources are called a");
+    let slash = put(&temp, &["a"], "absent/").unwrap();
+    only_failure(&slash, Side::Server, Cause::Refused, "written as a directory");
+
+    assert!(get(&temp, &["into/a", "new"], "").unwrap().is_success());
+    assert!(get(&temp, &["."], "all").unwrap().is_success());
+    assert!(get(&temp, &["new/."], "content").unwrap().is_success());
+    assert_eq!(std::fs::read(temp.local("new/c")).unwrap(), pattern(30));
+    assert_eq!(std::fs::read(temp.local("all/into/dir/c")).unwrap(), pattern(30));
+    assert_eq!(std::fs::read(temp.local("content/c")).unwrap(), pattern(30));
+    refused(get(&temp, &["a", "b"], "nowhere"), "no directory");
+}
+
+#[test]
+fn a_directory_needs_to_be_asked_for() {
+    let temp = Temp::new();
+    write(temp.local("dir/c"), 30);
+    write(temp.local("a"), 30);
+    let plain = Options::default();
+    let sources = [temp.local("dir"), temp.local("a")];
+    let report = copy_with(&temp, 1, Way::Put, &sources, Path::new(""), &plain).unwrap();
+    only_failure(&report, Side::Client, Cause::Read, "could not read dir: it is a directory; copy those with -r");
+    assert!(temp.served("a").exists() && !temp.served("dir").exists());
+    let report = copy_with(&temp, 1, Way::Get, &["".into()], &temp.local(""), &plain).unwrap();
+    only_failure(&report, Side::Server, Cause::Read, "it is a directory");
+}
+
+#[test]
+fn paths_that_lead_out_are_refused() {
+    let temp = Temp::new();
+    write(temp.outside("secret"), 10);
+    write(temp.local("a"), 10);
+    for bad in ["../outside/secret", "/etc/hostname", "x/../../outside/secret", "x//y", "a\0b", ".."] {
+        let report = get(&temp, &[bad], "").unwrap();
+        assert_eq!((report.failed_count, report.failed[0].cause), (1, Cause::Refused), "{bad:?} {report:?}");
+        assert!(matches!(put(&temp, &["a"], bad), Err(CopyError::Refused(_))), "{bad:?}");
+    }
+    let part = format!(".x.0123456789abcdef{PART_SUFFIX}");
+    refused(put(&temp, &["a"], &part), "unfinished transfers");
+    assert_eq!(std::fs::read_dir(temp.outside("")).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(temp.local("")).unwrap().count(), 1);
+}
+
+#[test]
+fn symlinks_stay_below_the_root() {
+    let temp = Temp::new();
+    write(temp.outside("secret"), 10);
+    write(temp.served("real/file"), 20);
+    write(temp.local("a"), 30);
+    symlink("../outside/secret", temp.served("link")).unwrap();
+    symlink(temp.outside(""), temp.served("out")).unwrap();
+    symlink("real", temp.served("in")).unwrap();
+    symlink("/proc/self/root/etc", temp.served("magic")).unwrap();
+
+    for bad in ["link", "out/secret", "magic/hostname"] {
+        only_failure(&get(&temp, &[bad], "").unwrap(), Side::Server, Cause::Refused, "leads out");
+        assert_eq!(std::fs::read_dir(temp.local("")).unwrap().count(), 1);
+    }
+    assert!(get(&temp, &["in/file"], "got").unwrap().is_success());
+    assert_eq!(std::fs::read(temp.local("got")).unwrap(), pattern(20));
+
+    for bad in ["out", "out/", "out/new"] {
+        assert!(matches!(put(&temp, &["a"], bad), Err(CopyError::Refused(_))), "{bad}");
+    }
+    assert!(put(&temp, &["a"], "in/new").unwrap().is_success());
+    assert_eq!(std::fs::read(temp.served("real/new")).unwrap(), pattern(30));
+    // A symlink in the way of a tree's directory is not followed out either.
+    write(temp.local("tree/out/b"), 5);
+    let report = put(&temp, &["tree/."], "").unwrap();
+    assert!(report.failed_count >= 1 && report.failed.iter().all(|f| f.cause == Cause::Refused), "{report:?}");
+    assert_eq!(std::fs::read_dir(temp.outside("")).unwrap().count(), 1);
+
+    // In a tree they are skipped, and named.
+    let report = get(&temp, &["."], "all").unwrap();
+    assert_eq!((report.skipped_count, report.failed_count), (4, 0), "{report:?}");
+    assert!(report.skipped.iter().all(|s| s.what == "a symlink"));
+    assert!(!temp.local("all/link").exists());
+}
+
+#[test]
+fn a_destination_symlink_is_replaced_and_not_followed() {
+    let temp = Temp::new();
+    write(temp.served("a"), 30);
+    write(temp.outside("target"), 10);
+    symlink(temp.outside("target"), temp.local("link")).unwrap();
+    assert!(get(&temp, &["a"], "link").unwrap().is_success());
+    assert_eq!(std::fs::read(temp.outside("target")).unwrap(), pattern(10));
+    assert_eq!(std::fs::read(temp.local("link")).unwrap(), pattern(30));
+}
+
+#[test]
+fn special_files_are_neither_read_nor_replaced() {
+    let temp = Temp::new();
+    write(temp.local("tree/file"), 10);
+    let make = |path: PathBuf| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    };
+    make(temp.local("tree/pipe"));
+    make(temp.served("pipe"));
+    let report = put(&temp, &["tree"], "").unwrap();
+    assert_eq!((report.files, report.skipped_count, report.failed_count), (1, 1, 0));
+    assert_eq!(report.skipped[0].what, "a special file");
+    let report = put(&temp, &["tree/file"], "pipe").unwrap();
+    only_failure(&report, Side::Server, Cause::Write, "there is a special file of that name");
+    let report = get(&temp, &["pipe"], "").unwrap();
+    assert_eq!((report.files, report.skipped_count), (0, 1));
+}
+
+#[test]
+fn what_fails_is_named_and_the_rest_goes_through() {
+    let temp = Temp::new();
+    for size in [10, 100_000] {
+        write(temp.local(&format!("tree/good-{size}")), size);
+        write(temp.local(&format!("tree/in-the-way-{size}")), size);
+        std::fs::create_dir_all(temp.served(&format!("tree/in-the-way-{size}"))).unwrap();
+    }
+    let report = put(&temp, &["tree", "absent"], "").unwrap();
+    assert_eq!((report.files, report.failed_count), (2, 3), "{report:?}");
+    let mut texts: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+    texts.sort();
+    assert_eq!(texts[0], "the server could not write tree/in-the-way-100000: there is a directory of that name");
+    assert_eq!(texts[1], "the server could not write tree/in-the-way-10: there is a directory of that name");
+    assert_eq!(texts[2], "this host could not read absent: No such file or directory");
+    assert!(temp.parts().is_empty());
+}
+
+/// Root reads everything; `/proc/self/mem` answers its reads with an error even to root.
+#[test]
+fn an_unreadable_file_is_named() {
+    let temp = Temp::new();
+    write(temp.local("good"), 10);
+    write(temp.local("locked"), 10);
+    std::fs::set_permissions(temp.local("locked"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    // SAFETY: asks for this process's user.
+    let root = unsafe { libc::geteuid() } == 0;
+    let unreadable = if root { PathBuf::from("/proc/self/mem") } else { temp.local("locked") };
+    let name = unreadable.file_name().unwrap().to_str().unwrap().to_owned();
+    let sources = [unreadable, temp.local("good")];
+    let report = copy_with(&temp, 1, Way::Put, &sources, Path::new(""), &Options::default()).unwrap();
+    only_failure(&report, Side::Client, Cause::Read, &format!("this host could not read {name}: "));
+    assert!(temp.served("good").exists() && !temp.served(&name).exists());
+}
+
+/// The kernel's own count of a small file system says when it is full.
+#[test]
+fn a_full_disk_is_named_and_the_rest_goes_through() {
+    let temp = Temp::new();
+    let _mount = match Mount::tmpfs(&temp.served("")) {
+        Ok(mount) => mount,
+        Err(why) => return eprintln!("skipped: cannot mount a small tmpfs: {why}"),
+    };
+    for (name, bytes) in [("asked-first", 9 << 20), ("large", 4 << 20), ("good", 10_000)] {
+        write(temp.local(&format!("tree/{name}")), bytes);
+    }
+    let report = put(&temp, &["tree"], "").unwrap();
+    assert_eq!((report.files, report.failed_count), (1, 2), "{report:?}");
+    for failure in &report.failed {
+        assert!(failure.to_string().ends_with(": No space left on device"), "{failure}");
+        assert!(failure.to_string().starts_with("the server could not write tree/"), "{failure}");
+    }
+    assert_eq!(hash(&temp.served("tree/good")), hash(&temp.local("tree/good")));
+    assert!(temp.parts().is_empty());
+}
+
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(at: &Path) -> Result<Self, String> {
+        let run = |command: &mut std::process::Command| match command.output() {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        run(std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "none"]).arg(at))?;
+        Ok(Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn an_interrupted_transfer_leaves_nothing() {
+    for way in [Way::Put, Way::Get] {
+        let temp = Temp::new();
+        let file = std::fs::File::create(temp.local("big")).unwrap();
+        file.set_len(4 << 30).unwrap();
+        std::fs::rename(temp.local("big"), temp.served("big")).unwrap();
+        std::fs::File::create(temp.local("big")).unwrap().set_len(4 << 30).unwrap();
+        let address = server(&temp.served(""), config(1));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let options = Options::default();
+        runtime.block_on(async {
+            let mut session = Session::connect(&address, config(1)).await.unwrap();
+            let began = async {
+                while options.progress.bytes() < 64 << 20 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let (from, to, name) = match way {
+                Way::Put => (temp.local("big"), PathBuf::from("copy"), temp.served("copy")),
+                Way::Get => (PathBuf::from("big"), temp.local("copy"), temp.local("copy")),
+            };
+            let copy = async {
+                match way {
+                    Way::Put => files::put(&mut session, &[from], &to, &options).await,
+                    Way::Get => files::get(&mut session, &[from], &to, &options).await,
+                }
+            };
+            tokio::select! {
+                done = copy => panic!("4 GiB were copied before 64 MiB were: {done:?}"),
+                () = began => {}
+            }
+            assert!(!name.exists());
+        });
+        drop(runtime);
+        // The server gives up two seconds after the client went.
+        for _ in 0..1000 {
+            if temp.parts().is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(temp.parts().is_empty(), "{:?}", temp.parts());
+        assert!(!temp.served("copy").exists() && !temp.local("copy").exists());
+    }
+}
+
+#[test]
+fn many_small_files_and_deep_trees() {
+    let temp = Temp::new();
+    for n in 0..3000 {
+        write(temp.local(&format!("tree/{}/{n}", n % 7)), n % 5000);
+    }
+    write(temp.local(&format!("tree/{}file", "d/".repeat(100))), 10);
+    let report = put(&temp, &["tree"], "copy").unwrap();
+    assert_eq!((report.files, report.failed_count), (3001, 0));
+    assert_eq!(describe(&temp.local("tree")), describe(&temp.served("copy")));
+    let report = get(&temp, &["copy"], "back").unwrap();
+    assert_eq!((report.files, report.failed_count), (3001, 0));
+    assert_eq!(describe(&temp.local("tree")), describe(&temp.local("back")));
+}

@@ -21,6 +21,8 @@ mod send;
 mod sink;
 mod source;
 mod target;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod wire;
 

@@ -111,7 +111,7 @@ impl FileSink {
         let mut from = 0;
         let start = self.hashes.range(open.block).start;
         let length = open.bytes.len() as u64;
-        for gap in open.arrived.missing(0..length).into_iter().chain([length..length]) {
+        for gap in open.arrived.missing(0..length).into_iter().chain(std::iter::once(length..length)) {
             if from < gap.start {
                 self.write(&open.bytes[from as usize..gap.start as usize], start + from);
             }

@@ -1,0 +1,198 @@
+//! What needs a peer that does not play by the rules, or a line that changes what it carries.
+
+use super::source::Tamper;
+use super::wire::{Batch, Item, Meta};
+use super::*;
+use crate::Config;
+use crate::session::{Accepted, ListenConfig, Listener};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A temporary directory that goes with its owner.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("multirail-unit-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(path.join("from")).unwrap();
+        std::fs::create_dir_all(path.join("to")).unwrap();
+        Self(path)
+    }
+    fn names(&self, dir: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.join(dir)).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs both ends of a session in one task, until the client's is done.
+fn with_session<T>(
+    server: impl AsyncFnOnce(&mut Session) -> Result<(), Error>,
+    client: impl AsyncFnOnce(&mut Session) -> T,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let session = Config::default();
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = ListenConfig { address, insecure_no_token: false, session: session.clone() };
+        let mut listener = Listener::bind(listen).await.unwrap();
+        let address = listener.address().to_string();
+        let serving = async {
+            let Accepted::Session(new) = listener.accept().await.unwrap() else { panic!("a session") };
+            let mut session = new.start();
+            server(&mut session).await.unwrap();
+            session
+        };
+        let asking = async {
+            let mut session = Session::connect(&address, Config::default()).await.unwrap();
+            (client(&mut session).await, session)
+        };
+        tokio::join!(asking, serving).0.0
+    })
+}
+
+/// Flips a bit of whatever is sent, the first `times`.
+fn flip(times: u32) -> Option<Tamper> {
+    let left = AtomicU32::new(times);
+    Some(Arc::new(move |_, bytes| {
+        let again = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        if let (Ok(_), Some(byte)) = (again, bytes.last_mut()) {
+            *byte ^= 1;
+        }
+    }))
+}
+
+fn put_tampered(temp: &Temp, size: usize, times: u32) -> Report {
+    std::fs::write(temp.0.join("from/file"), vec![7; size]).unwrap();
+    let order = Order {
+        origin: Origin::Local,
+        sources: vec![Source::new(&temp.0.join("from/file"))],
+        recursive: false,
+        side: Side::Client,
+        progress: Arc::default(),
+        tamper: flip(times),
+    };
+    let serve = async |session: &mut Session| match service::receive(session).await? {
+        Request::Put(request) => serve_put(session, &temp.0.join("to"), request).await,
+        other => panic!("{other:?}"),
+    };
+    with_session(serve, async |session| put_order(session, &order, Path::new(""), false).await.unwrap())
+}
+
+fn get_tampered(temp: &Temp, size: usize, times: u32) -> Report {
+    std::fs::write(temp.0.join("from/file"), vec![7; size]).unwrap();
+    let order = Order {
+        origin: Origin::Served(Dir::open(&temp.0.join("from")).unwrap()),
+        sources: vec![Source::new(Path::new("file"))],
+        recursive: false,
+        side: Side::Server,
+        progress: Arc::default(),
+        tamper: flip(times),
+    };
+    let serve = async |session: &mut Session| {
+        let _: Request = service::receive(session).await?;
+        send_all(session, &order).await.map(drop)
+    };
+    let to = temp.0.join("to");
+    with_session(serve, async |session| get(session, &["file".into()], &to, &Options::default()).await.unwrap())
+}
+
+#[test]
+fn what_arrives_changed_is_sent_again_once() {
+    for size in [1000, 200_000] {
+        for copy in [put_tampered, get_tampered] {
+            let temp = Temp::new();
+            let report = copy(&temp, size, 1);
+            assert_eq!((report.files, report.retried, report.failed_count), (1, 1, 0), "{report:?}");
+            assert_eq!(std::fs::read(temp.0.join("to/file")).unwrap(), vec![7; size]);
+            assert_eq!(temp.names("to"), ["file"]);
+        }
+    }
+}
+
+#[test]
+fn what_arrives_changed_twice_does_not_get_its_name() {
+    for size in [1000, 200_000] {
+        for (copy, side) in
+            [(put_tampered as fn(&Temp, usize, u32) -> Report, Side::Server), (get_tampered, Side::Client)]
+        {
+            let temp = Temp::new();
+            let report = copy(&temp, size, u32::MAX);
+            assert_eq!((report.files, report.retried, report.failed_count), (0, 1, 1), "{report:?}");
+            assert_eq!((report.failed[0].cause, report.failed[0].side), (Cause::Mismatch, side));
+            assert_eq!(temp.names("to"), [""; 0]);
+        }
+    }
+}
+
+/// A server that answers a request for `asked` with these items.
+fn get_from_liar(temp: &Temp, asked: &str, recursive: bool, items: &[Item<'_>]) -> Report {
+    let serve = async |session: &mut Session| {
+        let _: Request = service::receive(session).await?;
+        let mut batch = Batch::default();
+        for item in items.iter().chain([&Item::Finish]) {
+            assert!(batch.push(item)?);
+        }
+        session.send(batch.bytes()).await?;
+        send::receive_reply(session.split().1).await.map(drop)
+    };
+    let options = Options { recursive, ..Options::default() };
+    let to = temp.0.join("to");
+    with_session(serve, async |session| get(session, &[asked.into()], &to, &options).await.unwrap())
+}
+
+#[test]
+fn a_server_cannot_write_what_was_not_asked_for() {
+    let meta = Meta { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    let small = |path: &'static str| {
+        let (hash, path) = (*blake3::hash(b"x").as_bytes(), path.as_bytes());
+        Item::Small { path, meta, retry: false, hash, content: b"x" }
+    };
+    for (asked, recursive, path) in [
+        ("a", false, ".bashrc"),
+        ("a", false, "a/b"),
+        ("a", true, "b/a"),
+        ("a", true, "../a"),
+        ("a", true, "a/../../a"),
+        ("a", true, "/tmp/a"),
+        ("a", true, "a//b"),
+        ("a", true, "."),
+        ("a", true, "./a"),
+        ("a/b", false, "a"),
+        (".", false, "x"),
+    ] {
+        let temp = Temp::new();
+        std::fs::create_dir(temp.0.join("to/a")).unwrap();
+        let report = get_from_liar(&temp, asked, recursive, &[small(path)]);
+        assert_eq!((report.files, report.failed_count), (0, 1), "{path} {report:?}");
+        assert_eq!(report.failed[0].cause, Cause::Refused, "{path} {report:?}");
+        assert_eq!((temp.names("to"), temp.names("to/a")), (vec!["a".to_owned()], vec![]), "{path}");
+        assert_eq!(temp.names(""), ["from", "to"]);
+    }
+    let temp = Temp::new();
+    let report = get_from_liar(&temp, "a", false, &[Item::Directory { path: b"a" }]);
+    assert_eq!((report.failed_count, temp.names("to").len()), (1, 0), "no directory without -r");
+    assert_eq!(get_from_liar(&temp, "x/a", false, &[small("a")]).files, 1);
+}
+
+#[test]
+fn batches_that_do_not_parse_end_the_session() {
+    for bytes in [&b"\xff"[..], b"\x02\x05abc", b""] {
+        let temp = Temp::new();
+        let serve = async |session: &mut Session| {
+            let _: Request = service::receive(session).await?;
+            session.send(bytes).await
+        };
+        let to = temp.0.join("to");
+        let got = with_session(serve, async |session| get(session, &["a".into()], &to, &Options::default()).await);
+        assert!(matches!(got, Err(CopyError::Session(Error::Protocol(_)))), "{bytes:?} {got:?}");
+    }
+}
