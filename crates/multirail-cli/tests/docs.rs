@@ -122,7 +122,11 @@ fn rust_of_the_documents_is_in_the_example_and_the_example_runs() {
     let example = include_str!("../../multirail/examples/messages.rs");
     for document in documents() {
         for (info, content) in blocks(&fs::read_to_string(&document).expect("documents can be read")) {
-            assert!(info != "rust" || example.contains(&content), "{}: not in the example:\n{content}", document.display());
+            assert!(
+                info != "rust" || example.contains(&content),
+                "{}: not in the example:\n{content}",
+                document.display()
+            );
         }
     }
     messages::main().expect("the example runs");
