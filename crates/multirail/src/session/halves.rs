@@ -1,5 +1,6 @@
 //! The two halves of a session: futures over the state, and the poll functions under them.
 
+use super::receive::Patience;
 use super::state::{Failure, State};
 use super::{RailStatus, Shared, Stats, transmit::COPY_LIMIT_BYTES};
 use crate::error::{Error, Result};
@@ -8,7 +9,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// While all is sent and not confirmed, how often a rescue is considered.
 const RESCUE_EVERY: Duration = Duration::from_millis(2);
@@ -27,6 +28,8 @@ pub struct Receiver {
     shared: Arc<Shared>,
     /// Bytes of a message are in a sink, and the message is not complete.
     in_message: bool,
+    /// Since when the next message's first bytes are waited for.
+    waiting_since: Option<Instant>,
 }
 
 impl Sender {
@@ -116,7 +119,7 @@ impl Sender {
 
 impl Receiver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, in_message: false }
+        Self { shared, in_message: false, waiting_since: None }
     }
 
     /// Receives the next message into `buffer` and returns its length.
@@ -151,8 +154,26 @@ impl Receiver {
         state.check()?;
         state.take_joining();
         state.poll_control(cx)?;
-        let received = state.poll_receive(cx, sink);
+        let mut received = state.poll_receive(cx, sink, false);
+        if received.is_pending() && !state.receive_begun() && self.waiting_since.is_none() {
+            let since = Instant::now();
+            self.waiting_since = Some(since);
+            if state.may_spin() {
+                while received.is_pending() && !state.receive_begun() && since.elapsed() < Patience::SPIN {
+                    drop(state);
+                    std::thread::yield_now();
+                    state = shared.lock();
+                    received = state.poll_receive(cx, sink, true);
+                }
+            }
+        }
         self.in_message = state.receive_begun();
+        if received.is_ready() || self.in_message {
+            let waited = self.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            if received.is_ready() || !waited.is_zero() {
+                state.rx.patience.learn(waited);
+            }
+        }
         if received.is_pending() && state.transmit_due() {
             state.poll_transmit(cx, None);
         }

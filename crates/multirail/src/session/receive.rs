@@ -54,6 +54,39 @@ pub(crate) struct Rx {
     unreported_messages: u32,
     /// Payload bytes that came more than once.
     pub duplicate_bytes: u64,
+    pub patience: Patience,
+}
+
+/// Whether it pays to spin for the next message instead of sleeping.
+///
+/// Being put to sleep and woken costs tens of microseconds where the peer sits on another core or is as quick as this
+/// side, which is more than all the rest of a small message's way. So a receiver whose messages have come that soon spins for
+/// them, giving way to whoever wants the core, and sleeps like everyone else as soon as they do not.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    /// How long messages let themselves be waited for lately.
+    usual_wait_us: f64,
+    spins: u32,
+}
+
+impl Patience {
+    /// Longest spin for one message. What waiting in vain costs, once, before `usual_wait_us` forbids it.
+    pub const SPIN: Duration = Duration::from_micros(50);
+    /// After so many messages in a row the receiver sleeps once, so that the runtime's other tasks get their turn.
+    const SPINS_IN_A_ROW: u32 = 32;
+    /// With more channels, asking each takes longer than being woken.
+    const MAX_CHANNELS: usize = 4;
+
+    /// The message's first bytes took `wait`.
+    pub fn learn(&mut self, wait: Duration) {
+        self.usual_wait_us += (wait.as_secs_f64() * 1e6 - self.usual_wait_us) / 8.0;
+    }
+
+    /// Whether to spin for the next one.
+    pub fn spin(&mut self, channels: usize) -> bool {
+        self.spins = (self.spins + 1) % Self::SPINS_IN_A_ROW;
+        self.spins != 0 && channels <= Self::MAX_CHANNELS && self.usual_wait_us < Self::SPIN.as_secs_f64() * 1e6
+    }
 }
 
 /// What has arrived of a later message.
@@ -142,6 +175,7 @@ impl Default for Rx {
             unreported_bytes: 0,
             unreported_messages: 0,
             duplicate_bytes: 0,
+            patience: Patience { usual_wait_us: f64::from(u16::MAX), spins: 0 },
         }
     }
 }
@@ -200,13 +234,19 @@ impl RxChannel {
 }
 
 impl State {
-    /// Goes on receiving the next message; ready with its length when it is complete.
-    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Poll<Result<u64>> {
+    /// Goes on receiving the next message; ready with its length when it is complete. `spinning`: ask the sockets, not the
+    /// runtime.
+    pub(crate) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn Sink,
+        spinning: bool,
+    ) -> Poll<Result<u64>> {
         self.check()?;
         self.take_early(sink)?;
         let mut again = false;
         for index in 0..self.channels.len() {
-            match self.read_channel(index, cx, sink) {
+            match self.read_channel(index, cx, sink, spinning) {
                 Ok(Read::Complete) => return Poll::Ready(Ok(self.finish_message(cx))),
                 Ok(Read::Blocked) => {}
                 Ok(Read::Yield) => again = true,
@@ -233,13 +273,18 @@ impl State {
     /// Takes what comes before the first message: the peer's probes. Whether all channels have had theirs.
     pub(crate) fn poll_probes(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         for index in 0..self.channels.len() {
-            match self.read_channel(index, cx, &mut NoSink) {
+            match self.read_channel(index, cx, &mut NoSink, false) {
                 Ok(_) | Err(Error::MessageTooLarge { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         self.report_if_due(cx);
         Ok(self.channels.iter().all(|c| c.socket.is_none() || c.rx.position >= u64::from(PROBE_BYTES)))
+    }
+
+    /// Whether the receiver should spin for the next message.
+    pub(crate) fn may_spin(&mut self) -> bool {
+        !self.transmit_due() && self.rx.patience.spin(self.channels.len())
     }
 
     /// Whether bytes of the next message have been consumed, so that it cannot be received anew.
@@ -303,7 +348,13 @@ impl State {
     }
 
     /// Reads one channel until it has nothing, the message is complete, or its turn is over.
-    fn read_channel(&mut self, index: usize, cx: &mut Context<'_>, sink: &mut dyn Sink) -> Result<Read> {
+    fn read_channel(
+        &mut self,
+        index: usize,
+        cx: &mut Context<'_>,
+        sink: &mut dyn Sink,
+        spinning: bool,
+    ) -> Result<Read> {
         for _ in 0..READS_A_TURN {
             if self.consume_staged(index, sink)? {
                 return Ok(Read::Complete);
@@ -323,9 +374,12 @@ impl State {
                     // Behind the run's end comes the next header: the same system call takes both.
                     let behind = if room_bytes as u64 == run.left { tail.len() } else { 0 };
                     let parts = &mut [IoSliceMut::new(room), IoSliceMut::new(&mut tail[..behind])];
-                    (socket.poll_read(cx, parts), room_bytes)
+                    (if spinning { socket.read_now(parts) } else { socket.poll_read(cx, parts) }, room_bytes)
                 }
-                None => (socket.poll_read(cx, &mut [IoSliceMut::new(tail)]), 0),
+                None => {
+                    let parts = &mut [IoSliceMut::new(tail)];
+                    (if spinning { socket.read_now(parts) } else { socket.poll_read(cx, parts) }, 0)
+                }
             };
             let n = match read {
                 Poll::Pending => {

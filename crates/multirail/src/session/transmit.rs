@@ -85,6 +85,8 @@ pub(crate) struct TxChannel {
     claimed: u64,
     pub written: u64,
     confirmed: u64,
+    /// Taken by the peer's kernel, when last asked.
+    acknowledged: u64,
     pub rate: RateEstimator,
     unsent_limit: u32,
     pending: Option<Pending>,
@@ -124,6 +126,7 @@ impl TxChannel {
             claimed: 0,
             written: 0,
             confirmed: 0,
+            acknowledged: 0,
             rate: RateEstimator::default(),
             unsent_limit,
             pending: None,
@@ -153,9 +156,10 @@ impl TxChannel {
         let now = Instant::now();
         self.busy_since.get_or_insert(now);
         let rate_bytes_s = self.rate.rate_bytes_s();
+        self.wire_free_at = self.wire_free_at.max(now);
         if rate_bytes_s > 0.0 {
             let wire = Duration::from_secs_f64(WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s);
-            self.wire_free_at = self.wire_free_at.max(now) + wire;
+            self.wire_free_at += wire;
         }
         if let Some(message) = message
             && !payload.is_empty()
@@ -503,13 +507,16 @@ impl State {
         self.tx.views.clear();
         self.tx.views.extend(self.channels.iter_mut().map(|channel| {
             let tx = &mut channel.tx;
-            let unacknowledged = match &channel.socket {
-                Some(socket) if tx.written > tx.confirmed => socket.unacknowledged_bytes(),
-                _ => 0,
+            tx.acknowledged = tx.acknowledged.max(tx.confirmed);
+            // So few have arrived by the rate, and only their acknowledgement is kept back: not worth asking the kernel.
+            let expected = |tx: &TxChannel| {
+                tx.written - tx.acknowledged <= DELAYED_ACK_BYTES && now < tx.wire_free_at + DELAYED_ACK
             };
-            // By the rate these have arrived, and only their acknowledgement is kept back.
-            let late = unacknowledged <= DELAYED_ACK_BYTES && now < tx.wire_free_at + DELAYED_ACK;
-            let outstanding = tx.claimed - tx.written + if late { 0 } else { unacknowledged };
+            if let Some(socket) = channel.socket.as_ref().filter(|_| tx.written > tx.acknowledged && !expected(tx)) {
+                tx.acknowledged = tx.written.saturating_sub(socket.unacknowledged_bytes()).max(tx.acknowledged);
+            }
+            let unacknowledged = if expected(tx) { 0 } else { tx.written - tx.acknowledged };
+            let outstanding = tx.claimed - tx.written + unacknowledged;
             if outstanding == 0 {
                 tx.busy_since = None;
             }
