@@ -218,6 +218,11 @@ impl Striping {
         self.scheme.unclaimed_bytes() + self.returned.iter().map(|r| r.end - r.start).sum::<u64>()
     }
 
+    /// Whether nothing is left to claim. Not the same as no bytes left: an empty message that was given back has none.
+    pub fn is_claimed(&self) -> bool {
+        self.scheme.unclaimed_bytes() == 0 && self.returned.is_empty()
+    }
+
     /// The strategy this message was begun with.
     pub fn strategy(&self) -> Strategy {
         self.strategy

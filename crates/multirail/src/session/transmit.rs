@@ -161,9 +161,7 @@ impl TxChannel {
             let wire = Duration::from_secs_f64(WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s);
             self.wire_free_at += wire;
         }
-        if let Some(message) = message
-            && !payload.is_empty()
-        {
+        if let Some(message) = message {
             self.in_flight.push_back(InFlight { end: self.claimed, message, range: payload.clone() });
         }
         self.pending = Some(Pending { head, head_range: 0..length, message, payload });
@@ -288,7 +286,7 @@ impl State {
             return true;
         }
         if self.tx.resend {
-            match self.tx.held.iter_mut().find(|h| h.striping.unclaimed_bytes() > 0) {
+            match self.tx.held.iter_mut().find(|h| !h.striping.is_claimed()) {
                 None => self.tx.resend = false,
                 Some(held) => {
                     if let Next::Run(run) = held.striping.next(index, &self.tx.views) {
@@ -539,7 +537,7 @@ impl State {
 
 impl Outgoing {
     fn is_claimed(&self) -> bool {
-        self.begun && self.striping.unclaimed_bytes() == 0
+        self.begun && self.striping.is_claimed()
     }
 }
 
