@@ -3,6 +3,7 @@
 //! A [`Session`] joins two hosts by channels on all the rails between them; a message sent over it is striped.
 
 pub mod bench;
+pub mod blocking;
 pub mod error;
 pub mod files;
 pub mod handshake;
