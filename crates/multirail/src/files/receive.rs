@@ -25,6 +25,19 @@ pub(super) struct Incoming<'a> {
     report: Report,
     failures: Vec<WireFailure>,
     failure_bytes: usize,
+    /// The medium file whose pieces are coming.
+    medium: Option<Medium>,
+}
+
+/// A file that comes in pieces, in order.
+struct Medium {
+    path: Vec<u8>,
+    meta: Meta,
+    retry: bool,
+    total_bytes: u64,
+    received_bytes: u64,
+    hasher: blake3::Hasher,
+    part: Result<Part, Problem>,
 }
 
 /// What stands in front of a file's content.
@@ -43,7 +56,7 @@ impl<'a> Incoming<'a> {
         progress: Arc<Progress>,
     ) -> Self {
         let report = Report::default();
-        Self { session, target, sync, sender, progress, report, failures: Vec::new(), failure_bytes: 0 }
+        Self { session, target, sync, sender, progress, report, failures: Vec::new(), failure_bytes: 0, medium: None }
     }
 
     /// Receives until the sender has nothing more.
@@ -84,7 +97,32 @@ impl<'a> Incoming<'a> {
                 }
                 self.large(&Heading { path, meta, retry }, total_bytes, ask).await?;
             }
-            Item::Trailer(_) => return Err(Error::Protocol("a trailer without a file".to_owned())),
+            Item::Medium { path, meta, retry, total_bytes } => {
+                self.progress.expect(total_bytes);
+                let (path, part) = (path.to_vec(), self.create_part(path, 0));
+                let hasher = blake3::Hasher::new();
+                if self.medium.is_some() {
+                    return Err(Error::Protocol("a file in the middle of another".to_owned()));
+                }
+                self.medium = Some(Medium { path, meta, retry, total_bytes, received_bytes: 0, hasher, part });
+            }
+            Item::Piece(bytes) => {
+                if !self.medium.as_mut().is_some_and(|m| m.take(bytes)) {
+                    return Err(Error::Protocol("a piece that belongs to no file".to_owned()));
+                }
+                self.progress.add_bytes(bytes.len() as u64);
+            }
+            Item::Trailer(sent) => {
+                let Some(medium) = self.medium.take() else {
+                    return Err(Error::Protocol("a trailer without a file".to_owned()));
+                };
+                let heading = Heading { path: &medium.path, meta: medium.meta, retry: medium.retry };
+                let hash = *medium.hasher.finalize().as_bytes();
+                if sent.is_ok() && medium.received_bytes != medium.total_bytes {
+                    return Err(Error::Protocol("a file that ended early".to_owned()));
+                }
+                self.complete(&heading, medium.total_bytes, medium.part, Ok(hash), sent).await?;
+            }
             Item::Skipped { path, what } => self.report.skip(&names::shown(path), what),
             Item::Failed { path, problem } => self.report.fail(&names::shown(path), self.sender, problem),
             Item::Ask => self.reply(Reply::default()).await?,
@@ -112,13 +150,10 @@ impl<'a> Incoming<'a> {
 
     async fn large(&mut self, heading: &Heading<'_>, total_bytes: u64, ask: bool) -> Result<()> {
         self.progress.expect(total_bytes);
-        let (part, refused) = match self.create_part(heading.path, total_bytes) {
-            Ok(part) => (Some(part), None),
-            Err(problem) => (None, Some(problem)),
-        };
+        let part = self.create_part(heading.path, total_bytes);
         if ask {
-            let go = refused.is_none();
-            if let Some(problem) = &refused {
+            let go = part.is_ok();
+            if let Err(problem) = &part {
                 self.settle(heading, total_bytes, Err(problem.clone())).await?;
             }
             self.reply(Reply { go, ..Reply::default() }).await?;
@@ -126,10 +161,8 @@ impl<'a> Incoming<'a> {
                 return Ok(());
             }
         }
-        let file = match part.as_ref().map(|p| p.file().try_clone()).transpose() {
-            Ok(file) => file,
-            Err(error) => return Err(Error::Io { what: "duplicating a file's descriptor", source: error }),
-        };
+        let file = part.as_ref().ok().map(|p| p.file().try_clone()).transpose();
+        let file = file.map_err(Error::io("duplicating a file's descriptor"))?;
         let mut sink = FileSink::new(file, total_bytes, self.progress.clone());
         let received_bytes = self.session.recv_into(&mut sink).await?;
         if received_bytes != total_bytes {
@@ -137,27 +170,40 @@ impl<'a> Incoming<'a> {
         }
         let received = sink.finish();
         let sent = self.receive_trailer().await?;
-        let stored = match (part, sent) {
+        self.complete(heading, total_bytes, part, received, sent).await
+    }
+
+    /// Gives a file its name if what was `received` is what was `sent`.
+    async fn complete(
+        &mut self,
+        heading: &Heading<'_>,
+        total_bytes: u64,
+        part: Result<Part, Problem>,
+        received: Result<[u8; 32], Problem>,
+        sent: Result<[u8; 32], Problem>,
+    ) -> Result<()> {
+        let sent = match sent {
+            Ok(sent) => sent,
             // Its sender knows, and this side does not need to tell it.
-            (_, Err(problem)) => {
+            Err(problem) => {
                 if !problem.cause.is_passing() || heading.retry {
                     self.report.fail(&names::shown(heading.path), self.sender, problem);
                 }
                 return Ok(());
             }
-            (Some(part), Ok(sent)) => received.and_then(|hash| {
-                check_hash(&hash, &sent)?;
-                part.commit(&heading.meta, self.sync).map_err(|e| Problem::io(Cause::Write, &e))
-            }),
-            (None, Ok(_)) => Err(refused.unwrap_or_else(|| Problem::new(Cause::Write, "there is nowhere to write to"))),
         };
+        let stored = part.and_then(|part| {
+            check_hash(&received?, &sent)?;
+            part.commit(&heading.meta, self.sync).map_err(|e| Problem::io(Cause::Write, &e))
+        });
         self.settle(heading, total_bytes, stored).await
     }
 
     fn create_part(&mut self, path: &[u8], total_bytes: u64) -> Result<Part, Problem> {
         let (dir, name) = self.target.file(path)?;
         let part = Part::create(dir, &name).map_err(|e| Problem::io(Cause::Write, &e))?;
-        part.reserve(total_bytes).map_err(|e| Problem::io(Cause::Write, &e))?;
+        let reserved = if total_bytes > 0 { part.reserve(total_bytes) } else { Ok(()) };
+        reserved.map_err(|e| Problem::io(Cause::Write, &e))?;
         Ok(part)
     }
 
@@ -203,6 +249,20 @@ impl<'a> Incoming<'a> {
         let failures = std::mem::take(&mut self.failures);
         self.failure_bytes = 0;
         service::send(self.session, &Reply { files, bytes, directories, failures, ..reply }).await
+    }
+}
+
+impl Medium {
+    /// Writes the next bytes; whether the file has room for them.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        self.received_bytes += bytes.len() as u64;
+        self.hasher.update(bytes);
+        if let Ok(part) = &self.part
+            && let Err(error) = part.file().write_all(bytes)
+        {
+            self.part = Err(Problem::io(Cause::Write, &error));
+        }
+        self.received_bytes <= self.total_bytes
     }
 }
 

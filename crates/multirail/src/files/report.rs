@@ -154,6 +154,14 @@ impl Problem {
     }
 }
 
+/// Why a file that should have had more bytes did not give them.
+pub(super) fn read_problem(error: &io::Error) -> Problem {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Problem::new(Cause::Changed, "it became shorter while it was read"),
+        _ => Problem::io(Cause::Read, error),
+    }
+}
+
 /// Counts that rise while a copy runs; read them from anywhere.
 #[derive(Debug, Default)]
 pub struct Progress {

@@ -2,15 +2,15 @@
 
 use super::names;
 use super::origin::{Opened, Origin, Source};
-use super::report::{Cause, Problem, Progress, Report, Side};
+use super::report::{Cause, Problem, Progress, Report, Side, read_problem};
 use super::source::FileSource;
 use super::walk::{Found, Walk};
-use super::wire::{BATCH_BYTES, Batch, Item, MAX_SMALL_BYTES, Meta, Reply};
+use super::wire::{BATCH_BYTES, Batch, Item, MAX_MEDIUM_BYTES, MAX_SMALL_BYTES, Meta, Reply};
 use crate::Session;
 use crate::error::{Error, Result};
 use crate::payload::VecSink;
 use crate::session::{Receiver, Sender};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -206,6 +206,8 @@ impl Outgoing<'_> {
         self.order.progress.expect(stat.len());
         if stat.len() <= MAX_SMALL_BYTES {
             self.small(path, &file, stat.len(), meta, retry).await?;
+        } else if stat.len() <= MAX_MEDIUM_BYTES {
+            self.medium(path, &file, &stat, meta, retry).await?;
         } else {
             self.large(path, &file, &stat, meta, retry).await?;
         }
@@ -230,27 +232,40 @@ impl Outgoing<'_> {
                     tamper(0, &mut content);
                 }
                 self.push(&Item::Small { path, meta, retry, hash, content: &content }).await?;
-                self.order.progress.add_bytes(size);
                 self.content = content;
-                self.unasked_files += 1;
-                self.unasked_bytes += size;
-                if self.unasked_files >= ASK_FILES || self.unasked_bytes >= ASK_BYTES {
-                    self.ask().await?;
-                }
-                Ok(())
+                self.sent_in_batches(1, size).await
             }
             Some(problem) => self.fail(path, retry, problem).await,
         }
     }
 
-    async fn large(
-        &mut self,
-        path: &[u8],
-        file: &File,
-        stat: &std::fs::Metadata,
-        meta: Meta,
-        retry: bool,
-    ) -> Result<()> {
+    async fn medium(&mut self, path: &[u8], file: &File, stat: &Metadata, meta: Meta, retry: bool) -> Result<()> {
+        self.push(&Item::Medium { path, meta, retry, total_bytes: stat.len() }).await?;
+        let mut content = std::mem::take(&mut self.content);
+        let mut hasher = blake3::Hasher::new();
+        let mut left = stat.len();
+        let mut sent = Ok(());
+        while left > 0 && sent.is_ok() {
+            content.resize(left.min(MAX_SMALL_BYTES) as usize, 0);
+            sent = (&*file).read_exact(&mut content).map_err(|e| read_problem(&e));
+            if sent.is_ok() {
+                left -= content.len() as u64;
+                hasher.update(&content);
+                #[cfg(test)]
+                if let Some(tamper) = &self.order.tamper {
+                    tamper(0, &mut content);
+                }
+                self.push(&Item::Piece(&content)).await?;
+                self.sent_in_batches(0, content.len() as u64).await?;
+            }
+        }
+        self.content = content;
+        let sent = sent.and_then(|()| unchanged(file, stat)).map(|()| *hasher.finalize().as_bytes());
+        self.trailer(path, retry, sent).await?;
+        self.sent_in_batches(1, 0).await
+    }
+
+    async fn large(&mut self, path: &[u8], file: &File, stat: &Metadata, meta: Meta, retry: bool) -> Result<()> {
         // SAFETY: the descriptor is open; no memory is involved. It is advice only.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_SEQUENTIAL) };
         let total_bytes = stat.len();
@@ -268,17 +283,26 @@ impl Outgoing<'_> {
         #[cfg(test)]
         source.tamper.clone_from(&self.order.tamper);
         self.sender.send_from(&mut source, GRAIN_BYTES).await?;
-        let sent = source.finish().and_then(|hash| match file.metadata() {
-            Ok(now) if now.len() == stat.len() && now.modified().ok() == stat.modified().ok() => Ok(hash),
-            Ok(_) => Err(Problem::new(Cause::Changed, "it was written to while it was read")),
-            Err(error) => Err(Problem::io(Cause::Read, &error)),
-        });
+        let sent = source.finish().and_then(|hash| unchanged(file, stat).map(|()| hash));
+        self.trailer(path, retry, sent).await?;
+        // By itself: the receiver takes it before anything else.
+        self.flush().await
+    }
+
+    async fn trailer(&mut self, path: &[u8], retry: bool, sent: Result<[u8; 32], Problem>) -> Result<()> {
         if let Err(problem) = &sent {
             self.note(path, retry, problem);
         }
-        self.push(&Item::Trailer(sent)).await?;
-        // By itself: the receiver takes it before anything else.
-        self.flush().await
+        self.push(&Item::Trailer(sent)).await
+    }
+
+    /// Counts what went into batches, and asks how it goes when it is much.
+    async fn sent_in_batches(&mut self, files: u32, bytes: u64) -> Result<()> {
+        self.order.progress.add_bytes(bytes);
+        self.unasked_files += files;
+        self.unasked_bytes += bytes;
+        let due = self.unasked_files >= ASK_FILES || self.unasked_bytes >= ASK_BYTES;
+        if due { self.ask().await } else { Ok(()) }
     }
 
     async fn skip(&mut self, path: &[u8], what: &str) -> Result<()> {
@@ -332,5 +356,14 @@ impl Outgoing<'_> {
 
     async fn wait_for(&mut self, count: u64) -> Result<()> {
         self.answered.wait_for(|a| a.count >= count).await.map(drop).map_err(|_| Error::Closed)
+    }
+}
+
+/// What was read is one file, not two versions of it.
+fn unchanged(file: &File, before: &Metadata) -> Result<(), Problem> {
+    match file.metadata() {
+        Ok(now) if now.len() == before.len() && now.modified().ok() == before.modified().ok() => Ok(()),
+        Ok(_) => Err(Problem::new(Cause::Changed, "it was written to while it was read")),
+        Err(error) => Err(Problem::io(Cause::Read, &error)),
     }
 }

@@ -1,7 +1,7 @@
 //! A file that is being sent: each block is read once, hashed while it is in memory, and sent from where it was read to.
 
 use super::blocks::BlockHashes;
-use super::report::{Cause, Problem, Progress};
+use super::report::{Cause, Problem, Progress, read_problem};
 use crate::payload::Source;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -66,12 +66,7 @@ impl<'a> FileSource<'a> {
         buffer.bytes.resize((range.end - range.start) as usize, 0);
         if let Err(error) = self.file.read_exact_at(&mut buffer.bytes, range.start) {
             buffer.bytes.fill(0);
-            self.problem.get_or_insert_with(|| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    Problem::new(Cause::Changed, "it became shorter while it was read")
-                }
-                _ => Problem::io(Cause::Read, &error),
-            });
+            self.problem.get_or_insert_with(|| read_problem(&error));
         }
         self.hashes.insert(block, &buffer.bytes);
         #[cfg(test)]

@@ -107,7 +107,7 @@ fn get_tampered(temp: &Temp, size: usize, times: u32) -> Report {
 
 #[test]
 fn what_arrives_changed_is_sent_again_once() {
-    for size in [1000, 200_000] {
+    for size in [1000, 200_000, 2_000_000] {
         for copy in [put_tampered, get_tampered] {
             let temp = Temp::new();
             let report = copy(&temp, size, 1);
@@ -120,7 +120,7 @@ fn what_arrives_changed_is_sent_again_once() {
 
 #[test]
 fn what_arrives_changed_twice_does_not_get_its_name() {
-    for size in [1000, 200_000] {
+    for size in [1000, 200_000, 2_000_000] {
         for (copy, side) in
             [(put_tampered as fn(&Temp, usize, u32) -> Report, Side::Server), (get_tampered, Side::Client)]
         {
@@ -185,14 +185,33 @@ fn a_server_cannot_write_what_was_not_asked_for() {
 
 #[test]
 fn batches_that_do_not_parse_end_the_session() {
-    for bytes in [&b"\xff"[..], b"\x02\x05abc", b""] {
+    let encode = |items: &[Item<'_>]| {
+        let mut batch = Batch::default();
+        assert!(items.iter().all(|item| batch.push(item).unwrap()));
+        batch.bytes().to_vec()
+    };
+    let meta = Meta { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    let medium = || Item::Medium { path: b"a", meta, retry: false, total_bytes: 3 };
+    let large = Item::Large { path: b"a", meta, retry: false, total_bytes: 3, ask: false };
+    for bytes in [
+        b"\xff".to_vec(),
+        b"\x02\x05abc".to_vec(),
+        Vec::new(),
+        encode(&[Item::Piece(b"x")]),
+        encode(&[Item::Trailer(Ok([0; 32]))]),
+        encode(&[medium(), Item::Piece(b"four")]),
+        encode(&[medium(), Item::Piece(b"of"), Item::Trailer(Ok([0; 32]))]),
+        encode(&[medium(), medium()]),
+        encode(&[large, Item::Ask]),
+    ] {
         let temp = Temp::new();
         let serve = async |session: &mut Session| {
             let _: Request = service::receive(session).await?;
-            session.send(bytes).await
+            session.send(&bytes).await
         };
         let to = temp.0.join("to");
         let got = with_session(serve, async |session| get(session, &["a".into()], &to, &Options::default()).await);
         assert!(matches!(got, Err(CopyError::Session(Error::Protocol(_)))), "{bytes:?} {got:?}");
+        assert_eq!(temp.names("to"), [""; 0]);
     }
 }

@@ -1,7 +1,8 @@
 //! What the two ends of a copy tell each other: items in batches one way, replies the other way.
 //!
 //! A batch is one message of at most [`BATCH_BYTES`], so that many small files travel in one and nobody waits for any of
-//! them. A large file is an [`Item::Large`] that ends its batch, a message that is its content, and an [`Item::Trailer`].
+//! them. A medium file is an [`Item::Medium`], some [`Item::Piece`]s and an [`Item::Trailer`], in as many batches as that
+//! takes. A large file is an [`Item::Large`] that ends its batch, a message that is its content, and a trailer.
 
 use super::report::Problem;
 use crate::error::{Error, Result};
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 pub(super) const BATCH_BYTES: usize = COPY_LIMIT_BYTES as usize;
 /// Content up to this length goes into a batch; leaves room for the longest path.
 pub(super) const MAX_SMALL_BYTES: u64 = BATCH_BYTES as u64 - 8192;
+
+/// Content up to this length goes into batches, piece by piece: the round trip that the end of a message of its own takes would
+/// be most of the file's time.
+pub(super) const MAX_MEDIUM_BYTES: u64 = 1 << 20;
 
 /// A file's or directory's own properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +51,16 @@ pub(super) enum Item<'a> {
         #[serde(with = "raw")]
         content: &'a [u8],
     },
+    /// A file whose content follows in pieces.
+    Medium {
+        #[serde(with = "raw")]
+        path: &'a [u8],
+        meta: Meta,
+        retry: bool,
+        total_bytes: u64,
+    },
+    /// The next bytes of the medium file.
+    Piece(#[serde(with = "raw")] &'a [u8]),
     /// A file whose content is the next message, if the receiver wants it. Ends its batch.
     Large {
         #[serde(with = "raw")]
@@ -56,7 +71,7 @@ pub(super) enum Item<'a> {
         /// Wait for the receiver's go: it may have no room for so much.
         ask: bool,
     },
-    /// The large file's content is sent: its hash, or why that was not the file.
+    /// The file's content is sent: its hash, or why that was not the file.
     Trailer(std::result::Result<[u8; 32], Problem>),
     /// Not copied on purpose.
     Skipped {
