@@ -385,7 +385,7 @@ fn start(direction: Direction, fragment_bytes: u32, offset: u64, total_bytes: u6
 }
 
 fn position(channel: u32, position: u64) -> Control {
-    Control::Report(Report { completed_below: 0, channels: vec![row(channel, position, 0, 0)] })
+    Control::Report(Report { completed_below: 0, close_heard: false, channels: vec![row(channel, position, 0, 0)] })
 }
 
 fn row(channel: u32, position: u64, busy_bytes: u64, busy_us: u64) -> ChannelReport {
@@ -434,7 +434,7 @@ fn violations() -> Vec<Case> {
         on_control("confirms more than was sent", control(&position(0, 1 << 40)), &["it confirms", "of a channel"]),
         on_control(
             "confirms messages not sent",
-            control(&Control::Report(Report { completed_below: 5, channels: vec![] })),
+            control(&Control::Report(Report { completed_below: 5, close_heard: false, channels: vec![] })),
             &["it confirms message 5", "0 were sent"],
         ),
         on_control(
@@ -523,7 +523,7 @@ fn what_is_just_allowed_is_taken() {
         // Numbers of an impossible network: nothing may come of them but a wrong guess.
         for (busy_bytes, busy_us) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)] {
             let row = row(0, 0, busy_bytes, busy_us);
-            raw.say(&Control::Report(Report { completed_below: 0, channels: vec![row.clone(); 50] })).await;
+            raw.say(&Control::Report(Report { completed_below: 0, close_heard: false, channels: vec![row.clone(); 50] })).await;
             server.send(&pattern(1, 5000)).await.unwrap();
         }
         raw.say(&Control::Ports(vec![])).await;
