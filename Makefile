@@ -27,6 +27,7 @@ test: $(READY)/base
 # Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
 bench: build $(READY)/bench
+	cargo build --release --locked -p multirail --example events
 	scripts/bench $(if $(QUICK),--quick) $(BIN) $(RESULTS)
 	scripts/bench-report $(if $(QUICK),--verdict-only) $(RESULTS)
 
