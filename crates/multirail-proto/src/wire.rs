@@ -302,6 +302,8 @@ pub enum Control {
 pub struct Report {
     /// Every message with a lower serial number is complete.
     pub completed_below: u32,
+    /// The other side's Close has been heard.
+    pub close_heard: bool,
     /// One row per channel with news.
     pub channels: Vec<ChannelReport>,
 }
@@ -392,6 +394,7 @@ mod tests {
     fn control_reads_back() {
         let report = Control::Report(Report {
             completed_below: 7,
+            close_heard: true,
             channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6, stretches: 1 }],
         });
         let mut bytes = Vec::new();

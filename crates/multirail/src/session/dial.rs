@@ -1,6 +1,6 @@
 //! The client's side of opening a session: the first connection, the rails, the channels, and all of them again.
 
-use super::state::{Failure, Joining, Lost, State};
+use super::state::{Joining, Lost, State};
 use super::{Config, Session, Shared, keeper};
 use crate::error::{Error, Result};
 use crate::handshake::{self, Purpose, SessionId, Token};
@@ -294,7 +294,11 @@ impl Dialer {
 }
 
 fn is_alive(session: &Weak<Shared>) -> bool {
-    session.upgrade().is_some_and(|s| s.lock().failure.is_none())
+    let is_alive = |s: Arc<Shared>| {
+        let state = s.lock();
+        state.failure.is_none() && !state.peer_gone
+    };
+    session.upgrade().is_some_and(is_alive)
 }
 
 fn join(session: &Weak<Shared>, joining: Joining) {
@@ -306,7 +310,7 @@ fn join(session: &Weak<Shared>, joining: Joining) {
 
 fn end(session: &Weak<Shared>) {
     if let Some(shared) = session.upgrade() {
-        shared.lock().fail(Failure::Aborted("it no longer knows the session".to_owned()));
+        shared.lock().forgotten();
         shared.wake();
     }
 }

@@ -225,7 +225,7 @@ impl Shared {
         state.begin_close();
         state.poll_control(cx)?;
         state.poll_transmit(cx, None);
-        if state.all_confirmed() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if state.finished() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 

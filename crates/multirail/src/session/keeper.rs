@@ -48,7 +48,7 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         }
         state.drop_dead_channels();
         let dark = state.dark_since.map(|since| since.elapsed());
-        if dark.is_some_and(|d| d > state.config.give_up_after) {
+        if !state.peer_gone && dark.is_some_and(|d| d > state.config.give_up_after) {
             let after = state.config.give_up_after;
             state.fail(Failure::AllRailsLost(after));
         }

@@ -264,6 +264,9 @@ impl State {
         if self.peer_closed_at == Some(self.rx.next_message) {
             return Poll::Ready(Err(Error::Closed));
         }
+        if self.peer_gone {
+            return Poll::Ready(Err(Failure::gone().error()));
+        }
         if again {
             cx.waker().wake_by_ref();
         }
@@ -525,7 +528,9 @@ impl State {
                 (rx.reported, rx.busy_bytes, rx.busy, rx.stretches) = (position, 0, Duration::ZERO, 0);
             }
         }
-        self.control.queue(&Control::Report(Report { completed_below: self.rx.next_message, channels }));
+        let close_heard = self.peer_closed_at.is_some();
+        let report = Report { completed_below: self.rx.next_message, close_heard, channels };
+        self.control.queue(&Control::Report(report));
         self.rx.report_due = false;
         self.rx.unreported_bytes = 0;
         self.rx.unreported_messages = 0;

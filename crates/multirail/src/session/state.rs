@@ -55,6 +55,11 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The peer ended the session without a word.
+    pub(crate) fn gone() -> Self {
+        Failure::Aborted("it no longer knows the session".to_owned())
+    }
+
     pub(crate) fn error(&self) -> Error {
         match self.clone() {
             Failure::Protocol(what) => Error::Protocol(what),
@@ -80,6 +85,10 @@ pub(crate) struct State {
     pub own_ports: Vec<Port>,
     pub peer_closed_at: Option<u32>,
     pub closing: bool,
+    /// The peer has heard that this side closes.
+    pub close_heard: bool,
+    /// The peer has ended the session, and nothing was left to do in it.
+    pub peer_gone: bool,
     pub failure: Option<Failure>,
     /// Since when no channel has been up.
     pub dark_since: Option<Instant>,
@@ -99,6 +108,8 @@ impl State {
             own_ports: Vec::new(),
             peer_closed_at: None,
             closing: false,
+            close_heard: false,
+            peer_gone: false,
             failure: None,
             dark_since: Some(Instant::now()),
         }
@@ -125,6 +136,24 @@ impl State {
             }
         }
         self.control.socket = None;
+    }
+
+    /// The peer no longer knows the session: the end it should have, or a failure.
+    pub(crate) fn forgotten(&mut self) {
+        let closed = self.closing || self.peer_closed_at == Some(self.rx.next_message);
+        if closed && self.all_confirmed() {
+            self.peer_gone = true;
+        } else {
+            self.fail(Failure::gone());
+        }
+    }
+
+    /// Whether nothing of this side's closing is left to do: the peer has everything and knows that no more comes, or it
+    /// has closed and left.
+    pub(crate) fn finished(&self) -> bool {
+        let left = || self.control.socket.is_none() && self.channels.iter().all(|c| c.socket.is_none());
+        let knows = self.close_heard || self.peer_gone || (self.peer_closed_at.is_some() && left());
+        self.all_confirmed() && knows
     }
 
     /// Takes in connections that were made meanwhile. Must run in the runtime that drives the session.

@@ -461,6 +461,7 @@ impl State {
             channel.tx.rate.report(row.busy_bytes, row.busy_us, row.stretches);
         }
         self.follow_rates();
+        self.close_heard |= report.close_heard;
         let below = report.completed_below;
         if serial_less(self.tx.next_message, below) {
             let what = format!("it confirms message {below}, and {} were sent", self.tx.next_message);
