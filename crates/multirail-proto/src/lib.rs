@@ -3,6 +3,7 @@
 //! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time comes in as an argument
 //! (`now_us`, microseconds since any fixed point), so the same code runs on sockets, in property tests and in [`sim`].
 
+pub mod channels;
 pub mod ledger;
 pub mod sim;
 pub mod striping;

@@ -251,6 +251,20 @@ impl Dialer {
         }
     }
 
+    /// Opens further channels on rails that gain by it.
+    pub(super) fn open_more(&self, session: &Weak<Shared>, more: Vec<(u32, u32)>) {
+        for (rail, count) in more {
+            let (dialer, session) = (self.clone(), session.clone());
+            tokio::spawn(async move {
+                let Some(ends) = dialer.rails.get(rail as usize) else { return };
+                // One that cannot be opened is one that does not pay: the trial will tell.
+                for (id, stream) in dialer.open(ends, rail, count).await.unwrap_or_default() {
+                    join(&session, Joining::Data { stream, id, rail, replaces: None });
+                }
+            });
+        }
+    }
+
     async fn reopen_channel(self, session: Weak<Shared>, lost: Lost) {
         let Some(ends) = self.rails.get(lost.rail as usize) else { return };
         let mut wait = REDIAL_FIRST;

@@ -1,7 +1,8 @@
 //! Looks after a session while no call does: dead channels, late reports, measurements, and the end.
 
 use super::state::{Failure, State};
-use super::{Shared, dial};
+use super::tune::Tuner;
+use super::{Config, Shared, dial};
 use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub(super) fn spawn(shared: &Arc<Shared>, dialer: Option<dial::Dialer>) {
 async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
     let mut probed = Instant::now();
     let mut sent_before = Vec::new();
+    let mut tuner = Tuner::new();
     loop {
         tokio::time::sleep(EVERY).await;
         let Some(shared) = session.upgrade() else { return };
@@ -46,6 +48,11 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         if state.transmit_due() {
             state.poll_transmit(cx, None);
         }
+        state.close_retired();
+        let more = match &dialer {
+            Some(_) if state.config.channels_per_rail == Config::AUTO => tuner.tune(&mut state),
+            _ => Vec::new(),
+        };
         state.drop_dead_channels();
         let dark = state.dark_since.map(|since| since.elapsed());
         if !state.peer_gone && dark.is_some_and(|d| d > state.config.give_up_after) {
@@ -57,6 +64,7 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         drop(state);
         if let Some(dialer) = &mut dialer {
             dialer.reopen(&session, lost, control_lost);
+            dialer.open_more(&session, more);
         }
         shared.wake();
     }

@@ -10,6 +10,7 @@ mod listen;
 mod receive;
 mod state;
 mod transmit;
+mod tune;
 
 pub use dial::connect_plain;
 pub(crate) use halves::LINGER;
@@ -35,7 +36,7 @@ pub struct Config {
     pub token: Option<Token>,
     /// How messages are given to channels; default adaptive.
     pub strategy: Strategy,
-    /// Connections a rail; default 1.
+    /// Connections a rail; default [`Config::AUTO`]: found by measurement while transferring, one to begin with.
     pub channels_per_rail: u32,
     /// The fragment of `shared-counter` and `two-ended`, in bytes; default 2 KiB as in the paper's section 5.2.
     pub fragment_bytes: u32,
@@ -45,12 +46,17 @@ pub struct Config {
     pub give_up_after: Duration,
 }
 
+impl Config {
+    /// For [`Config::channels_per_rail`]: as many as pay.
+    pub const AUTO: u32 = 0;
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             token: None,
             strategy: Strategy::Adaptive,
-            channels_per_rail: 1,
+            channels_per_rail: Self::AUTO,
             fragment_bytes: 2048,
             rails: RailFilter::default(),
             give_up_after: Duration::from_secs(30),

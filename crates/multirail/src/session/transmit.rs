@@ -98,6 +98,7 @@ pub(crate) struct TxChannel {
     /// The message last announced by an Open.
     opened: Option<u32>,
     probe: bool,
+    retiring: bool,
     /// Payload bytes claimed, for people.
     pub payload_bytes: u64,
 }
@@ -135,8 +136,18 @@ impl TxChannel {
             wire_free_at: Instant::now(),
             opened: None,
             probe: false,
+            retiring: false,
             payload_bytes: 0,
         }
+    }
+
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.retiring
+    }
+
+    /// Whether everything the retiring channel had has arrived.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retiring && self.pending.is_none() && self.in_flight.is_empty()
     }
 
     /// Has the channel send padding when it next can.
@@ -422,6 +433,16 @@ impl State {
         ranges
     }
 
+    /// Has a channel take nothing more. What it has claimed it still sends.
+    pub(crate) fn transmit_retire(&mut self, index: usize) {
+        self.channels[index].tx.retiring = true;
+        self.channels[index].tx.probe = false;
+        self.refresh_views();
+        if let Some(current) = &mut self.tx.current {
+            current.striping.channel_lost(index, &self.tx.views);
+        }
+    }
+
     /// A channel is gone: what it had and the peer has not confirmed is put up for claiming.
     pub(crate) fn transmit_lost(&mut self, index: usize) {
         self.refresh_views();
@@ -520,7 +541,7 @@ impl State {
                 tx.busy_since = None;
             }
             let mut view = ChannelView {
-                up: channel.socket.is_some(),
+                up: channel.socket.is_some() && !tx.retiring,
                 rate_bytes_s: tx.rate.rate_bytes_s(),
                 latency_us: channel.latency_us,
                 backlog_bytes: 0,
