@@ -205,15 +205,17 @@ fn every_strategy_brings_a_file_whole() {
         write(temp.local("file"), (3 << 20) + 5);
         let address = server(&temp.served(""), config(3));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let report = runtime.block_on(async {
+        let [up, down] = runtime.block_on(async {
             let config = Config { strategy, ..config(3) };
             let mut session = Session::connect(&address, config).await.unwrap();
-            let sources = [temp.local("file")];
-            let report = files::put(&mut session, &sources, Path::new("file"), &Options::default()).await.unwrap();
+            let options = Options { server_strategy: Some((strategy, 2048)), ..Options::default() };
+            let up = files::put(&mut session, &[temp.local("file")], Path::new("file"), &options).await.unwrap();
+            let down = files::get(&mut session, &["file".into()], &temp.local("back"), &options).await.unwrap();
             session.close().await.unwrap();
-            report
+            [up, down]
         });
-        assert!(report.is_success(), "{strategy} {report:?}");
+        assert!(up.is_success() && down.is_success(), "{strategy} {up:?} {down:?}");
+        assert_eq!(hash(&temp.local("file")), hash(&temp.local("back")), "{strategy}");
         assert_eq!(hash(&temp.local("file")), hash(&temp.served("file")), "{strategy}");
     }
 }

@@ -88,7 +88,12 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let options = Options { recursive: args.recursive, sync: args.fsync, progress: Arc::new(Progress::default()) };
+    let options = Options {
+        recursive: args.recursive,
+        sync: args.fsync,
+        server_strategy: Some((args.session.strategy, args.session.fragment_bytes)),
+        progress: Arc::new(Progress::default()),
+    };
     let config = args.session.config()?;
     let interrupted = interrupt::listen()?;
     let summary = service::block_on(async {

@@ -7,8 +7,8 @@
 //! Regular files and directories are copied, with permission bits and modification times. Symlinks are neither followed nor
 //! copied, special files are left out, and both are named in the [`Report`].
 //!
-//! Memory does not depend on the number of files or on their size, but for the lists in the report ([`MAX_NAMED`]) and
-//! [`blocks`]' gaps: 256 KiB a channel and less than 1 MiB beside.
+//! Memory does not depend on the number of files or on their size, but for the lists in the report ([`MAX_NAMED`]): at most
+//! 256 KiB a channel (32 MiB in all) for blocks, a few hundred KiB for batches, and 100 bytes a gap between hashed blocks.
 
 mod blocks;
 mod dir;
@@ -30,7 +30,7 @@ pub use part::PART_SUFFIX;
 pub use report::{Cause, Failure, MAX_NAMED, Progress, Report, Side, Skipped};
 
 use crate::service::{self, Request};
-use crate::{Error, Session};
+use crate::{Error, Session, Strategy};
 use dir::Dir;
 use origin::{Origin, Source};
 use receive::Incoming;
@@ -51,6 +51,9 @@ pub struct Options {
     pub recursive: bool,
     /// Give no file its name before its content is on the disk; default no. Costs the disk's latency a file.
     pub sync: bool,
+    /// How the server shall send in [`get`], with the fragment of the papers' strategies in bytes; default as it is set up. A
+    /// [`put`] follows the session's own configuration.
+    pub server_strategy: Option<(Strategy, u32)>,
     /// Follow the copy here.
     pub progress: Arc<Progress>,
 }
@@ -86,6 +89,7 @@ pub struct PutRequest {
 pub struct GetRequest {
     sources: Vec<Vec<u8>>,
     recursive: bool,
+    strategy: Option<(String, u32)>,
 }
 
 /// Copies `sources` of this host to `destination` below the root that the server serves (no leading slash; empty: the root).
@@ -136,7 +140,9 @@ pub async fn get(
     let target = Target::local(destination, shape(destination, named.len() > 1), expected);
     let target = target.map_err(CopyError::Destination)?;
     let sources = sources.iter().map(|s| names::bytes(s).to_vec()).collect();
-    service::send(session, &Request::Get(GetRequest { sources, recursive })).await?;
+    let strategy =
+        options.server_strategy.map(|(strategy, fragment_bytes)| (strategy.name().to_owned(), fragment_bytes));
+    service::send(session, &Request::Get(GetRequest { sources, recursive, strategy })).await?;
     let incoming = Incoming::new(session, target, options.sync, Side::Server, options.progress.clone());
     Ok(incoming.run().await?)
 }
@@ -163,6 +169,10 @@ fn put_target(root: &Path, request: &PutRequest) -> Result<Target, String> {
 
 /// The server's half of [`get`].
 pub(crate) async fn serve_get(session: &mut Session, root: &Path, request: GetRequest) -> Result<(), Error> {
+    if let Some((name, fragment_bytes)) = &request.strategy {
+        let strategy = name.parse().map_err(|e| Error::Protocol(format!("it asks for files by {e}")))?;
+        session.set_strategy(strategy, *fragment_bytes);
+    }
     let root = Dir::open(root).map_err(Error::io("opening the served folder"))?;
     let sources = request.sources.iter().map(|bytes| Source::new(&names::shown(bytes))).collect();
     let order = Order {
