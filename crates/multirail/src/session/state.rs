@@ -125,8 +125,13 @@ impl State {
         if self.failure.is_some() {
             return;
         }
-        if let Failure::Protocol(reason) = &failure {
-            self.control.queue(&Control::Abort { reason: format!("this side broke the protocol: {reason}") });
+        let told = match &failure {
+            Failure::Protocol(reason) => Some(format!("this side broke the protocol: {reason}")),
+            Failure::Cancelled(what) => Some(format!("a {what} of its was cancelled in the middle of a message")),
+            Failure::Aborted(_) | Failure::AllRailsLost(_) => None,
+        };
+        if let Some(reason) = told {
+            self.control.queue(&Control::Abort { reason });
             self.control.flush(&mut Context::from_waker(std::task::Waker::noop()));
         }
         self.failure = Some(failure);
