@@ -68,7 +68,7 @@ fn there_and_back_in_json() {
     assert!(rail["local"].is_string() && rail["remote"].is_string() && rail["rtt_us"].is_u64());
     assert!(rail["bytes"].as_u64().unwrap() >= 300_000 && rail["share"] == 1.0);
 
-    let down = cp(&[&served.url("b"), &served.local("c")]);
+    let down = cp(&[&served.url("b"), "--recursive", &served.local("c")]);
     assert_eq!(down.status.code(), Some(0), "{}", stderr(&down));
     assert!(String::from_utf8_lossy(&down.stdout).starts_with("1 file, 293.0 KiB in "), "{down:?}");
     assert_eq!(std::fs::read(served.local("c")).unwrap(), vec![7; 300_000]);

@@ -28,7 +28,7 @@ const MAX_LINES: usize = 100;
 )]
 pub struct CpArgs {
     /// What to copy, then where to: paths of this host, or mr://HOST[:PORT]/PATH
-    #[arg(value_names = ["SRC", "DEST"], num_args = 2.., required = true, value_parser = place_parser())]
+    #[arg(value_name = "PATH", required = true, value_parser = place_parser())]
     places: Vec<Place>,
     /// Copy directories and all that is in them
     #[arg(short, long)]
@@ -136,7 +136,8 @@ struct Job {
 
 impl Job {
     fn new(mut places: Vec<Place>) -> anyhow::Result<Job> {
-        let Some(last) = places.pop() else { anyhow::bail!("nothing to copy") };
+        let last = places.pop().filter(|_| !places.is_empty());
+        let Some(last) = last else { anyhow::bail!("there must be one SRC at least, and a DEST") };
         match last {
             Place::Remote { host, path: destination } => {
                 let sources = places.into_iter().map(|place| match place {
