@@ -35,6 +35,8 @@ const PACKET_OVERHEAD_BYTES: u64 = 66;
 /// A wire is taken to be busy for longer than the rate says by this factor: rates are known to a few per cent, and where a
 /// message takes about as long as its wire does, an equal rail that is surely free is the better one.
 const WIRE_MARGIN: f64 = 1.25;
+/// What was claimed keeps no wire busy for longer, as far as we know.
+const MAX_WIRE_S: f64 = 1.0;
 /// A full packet on the wire.
 const PACKET_BYTES: f64 = 1514.0;
 
@@ -169,8 +171,9 @@ impl TxChannel {
         let rate_bytes_s = self.rate.rate_bytes_s();
         self.wire_free_at = self.wire_free_at.max(now);
         if rate_bytes_s > 0.0 {
-            let wire = Duration::from_secs_f64(WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s);
-            self.wire_free_at += wire;
+            // A stalled channel's rate falls towards zero without end.
+            let wire_s = WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s;
+            self.wire_free_at += Duration::from_secs_f64(wire_s.min(MAX_WIRE_S));
         }
         if let Some(message) = message {
             self.in_flight.push_back(InFlight { end: self.claimed, message, range: payload.clone() });
