@@ -521,7 +521,7 @@ fn what_is_just_allowed_is_taken() {
         bytes.extend(with_payload(&[Frame::Continue], 10));
         channel.write_all(&bytes).await.unwrap();
         // Numbers of an impossible network: nothing may come of them but a wrong guess.
-        for (busy_bytes, busy_us) in [(u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)] {
+        for (busy_bytes, busy_us) in [(1, 1), (0, 2_000_000), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)] {
             let row = row(0, 0, busy_bytes, busy_us);
             raw.say(&Control::Report(Report { completed_below: 0, close_heard: false, channels: vec![row.clone(); 50] })).await;
             server.send(&pattern(1, 5000)).await.unwrap();
