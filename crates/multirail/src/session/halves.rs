@@ -186,6 +186,16 @@ impl Receiver {
     }
 }
 
+impl Drop for Receiver {
+    /// Confirms what was received: the keeper would, within a tenth of a second, but this may be the end of the program, and the
+    /// peer would wait for the confirmation until it gives the rails up.
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.report_leftovers();
+        state.control.flush(&mut Context::from_waker(&self.shared.both));
+    }
+}
+
 impl Shared {
     /// Goes on sending copied messages, and begins one of all of `bytes` as soon as one can begin; `bytes` is empty from then
     /// on. Ready when the kernel has everything. At most [`COPY_LIMIT_BYTES`] at a time.
