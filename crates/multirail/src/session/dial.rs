@@ -68,7 +68,7 @@ async fn connect_and_tell(host: &str, config: Config) -> Result<(Session, Vec<Pa
     let session = handshake::connect(&mut stream, config.token.as_ref(), Purpose::New).await?;
     let shared = Shared::new(State::new(config.clone()));
     let control = stream.into_std().map_err(Error::io("taking over a connection"))?;
-    shared.lock().joining.push(Joining::Control(control));
+    shared.mailbox.put(Joining::Control(control));
     let peer_ports = peer_ports(&shared).await?;
     let mut dialer = Dialer {
         session,
@@ -197,7 +197,7 @@ async fn open_rails(
                         rail: number,
                         replaces: None,
                     });
-                    shared.lock().joining.extend(joining);
+                    joining.for_each(|j| shared.mailbox.put(j));
                 }
                 Err(error) => unreachable.push(Unreachable {
                     local: pair.local.address,
@@ -317,14 +317,14 @@ fn is_alive(session: &Weak<Shared>) -> bool {
 
 fn join(session: &Weak<Shared>, joining: Joining) {
     if let Some(shared) = session.upgrade() {
-        shared.lock().joining.push(joining);
+        shared.mailbox.put(joining);
         shared.wake();
     }
 }
 
 fn end(session: &Weak<Shared>) {
     if let Some(shared) = session.upgrade() {
-        shared.lock().forgotten();
+        shared.lock().forgotten(&mut Context::from_waker(&shared.both));
         shared.wake();
     }
 }

@@ -107,6 +107,7 @@ impl State {
     fn drop_dead_channels(&mut self) {
         if self.all_confirmed() && !self.receive_begun() {
             self.channels.retain(|c| c.socket.is_some());
+            self.count_channels();
         }
     }
 }

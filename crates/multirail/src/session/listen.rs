@@ -175,7 +175,7 @@ impl Door {
             Purpose::New => {
                 let mut state = State::new(self.config.clone());
                 state.own_ports = self.ports(local).await?;
-                state.joining.push(Joining::Control(stream));
+                state.mailbox.put(Joining::Control(stream));
                 let shared = Shared::new(state);
                 self.remember(id, &shared);
                 return self.hand_on(Accepted::Session(NewSession { shared, peer })).await;
@@ -184,7 +184,7 @@ impl Door {
             Purpose::Data { channel: id, rail, replaces, .. } => Joining::Data { stream, id, rail, replaces },
         };
         if let Some(shared) = joined {
-            shared.lock().joining.push(joining);
+            shared.mailbox.put(joining);
             shared.wake();
         }
         Ok(())
@@ -204,11 +204,9 @@ impl Door {
     fn find(&self, id: SessionId) -> Result<Arc<Shared>, Refusal> {
         let sessions = self.sessions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let shared = sessions.get(&id).and_then(Weak::upgrade).ok_or(Refusal::Session)?;
-        let state = shared.lock();
-        let over = state.failure.is_some();
-        let up = state.channels.iter().filter(|c| c.socket.is_some()).count() + state.joining.len();
-        let room = up < MAX_CHANNELS && state.channels.len() < MAX_CHANNELS_EVER;
-        drop(state);
+        let over = shared.mailbox.is_closed();
+        let (up, places) = shared.mailbox.counts();
+        let room = up < MAX_CHANNELS && places < MAX_CHANNELS_EVER;
         match (over, room) {
             (true, _) => Err(Refusal::Session),
             (false, false) => Err(Refusal::Channels),

@@ -24,7 +24,7 @@ use crate::payload::{Sink, Source};
 use futures_util::task::AtomicWaker;
 use multirail_proto::striping::Strategy;
 use multirail_proto::topology::RailFilter;
-use state::State;
+use state::{Mailbox, State};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -193,6 +193,7 @@ impl Watch {
 /// runs drives what the other one waits for too.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    pub(super) mailbox: Arc<Mailbox>,
     state: Mutex<State>,
     send_waker: AtomicWaker,
     receive_waker: AtomicWaker,
@@ -216,6 +217,7 @@ impl Wake for Both {
 impl Shared {
     fn new(state: State) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
+            mailbox: state.mailbox.clone(),
             state: Mutex::new(state),
             send_waker: AtomicWaker::new(),
             receive_waker: AtomicWaker::new(),

@@ -8,6 +8,8 @@ use crate::socket::ChannelSocket;
 use multirail_proto::wire::{Control, Port, packet};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -70,13 +72,52 @@ impl Failure {
     }
 }
 
+/// Where connections wait for the session they belong to, and what those who bring them must know of it. Apart from the state,
+/// which is locked while a sink writes to a slow disk: nobody else shall wait for that.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    joining: Mutex<Vec<Joining>>,
+    /// Channels that are up; and places in the table of channels that are taken.
+    up: AtomicUsize,
+    places: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Mailbox {
+    pub(crate) fn put(&self, joining: Joining) {
+        self.lock().push(joining);
+    }
+
+    fn take(&self) -> Vec<Joining> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn close(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the session is over.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Channels that are up or waiting to be taken in, and places taken in the table.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.up.load(Ordering::Relaxed) + self.lock().len(), self.places.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Joining>> {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Everything of a session but its lock and its wakers.
 #[derive(Debug)]
 pub(crate) struct State {
     pub config: Config,
     pub channels: Vec<Channel>,
     pub control: ControlLink,
-    pub joining: Vec<Joining>,
+    pub mailbox: Arc<Mailbox>,
     pub lost: Vec<Lost>,
     pub tx: Tx,
     pub rx: Rx,
@@ -102,7 +143,7 @@ impl State {
             config,
             channels: Vec::new(),
             control: ControlLink::default(),
-            joining: Vec::new(),
+            mailbox: Arc::default(),
             lost: Vec::new(),
             peer_ports: None,
             own_ports: Vec::new(),
@@ -120,6 +161,13 @@ impl State {
         self.failure.as_ref().map_or(Ok(()), |f| Err(f.error()))
     }
 
+    /// Tells those who bring connections how many channels there are.
+    pub(crate) fn count_channels(&self) {
+        let up = self.channels.iter().filter(|c| c.socket.is_some()).count();
+        self.mailbox.up.store(up, Ordering::Relaxed);
+        self.mailbox.places.store(self.channels.len(), Ordering::Relaxed);
+    }
+
     /// Ends the session for good, and tells the peer why where that can still be done.
     pub(crate) fn fail(&mut self, failure: Failure) {
         if self.failure.is_some() {
@@ -135,6 +183,7 @@ impl State {
             self.control.flush(&mut Context::from_waker(std::task::Waker::noop()));
         }
         self.failure = Some(failure);
+        self.mailbox.close();
         for channel in &mut self.channels {
             if let Some(socket) = channel.socket.take() {
                 socket.shutdown();
@@ -143,12 +192,14 @@ impl State {
         self.control.socket = None;
     }
 
-    /// The peer no longer knows the session: the end it should have, or a failure.
-    pub(crate) fn forgotten(&mut self) {
+    /// The peer no longer knows the session: the end it should have, or a failure. While the control connection stands,
+    /// the peer's last reports may be on it, and the end will show there.
+    pub(crate) fn forgotten(&mut self, cx: &mut Context<'_>) {
+        let _ = self.poll_control(cx);
         let closed = self.closing || self.peer_closed_at == Some(self.rx.next_message);
         if closed && self.all_confirmed() {
             self.peer_gone = true;
-        } else {
+        } else if self.control.socket.is_none() {
             self.fail(Failure::gone());
         }
     }
@@ -163,7 +214,7 @@ impl State {
 
     /// Takes in connections that were made meanwhile. Must run in the runtime that drives the session.
     pub(crate) fn take_joining(&mut self) {
-        for joining in std::mem::take(&mut self.joining) {
+        for joining in self.mailbox.take() {
             match joining {
                 Joining::Control(stream) => match ChannelSocket::new(stream) {
                     Ok(socket) => self.attach_control(socket),
@@ -210,6 +261,7 @@ impl State {
             tx,
             rx: RxChannel::default(),
         });
+        self.count_channels();
         self.dark_since = None;
     }
 
@@ -221,6 +273,7 @@ impl State {
         tracing::debug!(channel = channel.id, rail = channel.rail, why, "channel lost");
         self.lost.push(Lost { id: channel.id, rail: channel.rail });
         channel.rx.lost();
+        self.count_channels();
         self.transmit_lost(index);
         if self.channels.iter().all(|c| c.socket.is_none()) {
             self.dark_since = Some(Instant::now());

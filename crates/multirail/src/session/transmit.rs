@@ -25,6 +25,9 @@ pub(crate) const PROBE_BYTES: u32 = 32 << 10;
 /// A channel's socket holds unsent what it can send in this time: enough to bridge a wake-up, little enough to stay free.
 const UNSENT_US: f64 = 2_000.0;
 const MIN_UNSENT_BYTES: f64 = 16_384.0;
+/// The papers' strategies balance by blocking in the socket. Its buffer was 16 KiB by default in the kernels of their time;
+/// measured here, less makes channels run dry between two fragments, and more blurs which one is the slower.
+const PAPER_UNSENT_BYTES: u32 = 16 << 10;
 const MAX_UNSENT_BYTES: f64 = 4_194_304.0;
 
 /// A receiver may keep back the acknowledgement of less than two full packets, for this long at most.
@@ -518,8 +521,7 @@ impl State {
     /// How many unsent bytes the socket of a channel of this rate may hold.
     pub(crate) fn unsent_limit(&self, rate_bytes_s: f64) -> u32 {
         match self.config.strategy {
-            // The papers balance by blocking: a channel that is busy must be seen to be, fragment by fragment.
-            Strategy::SharedCounter | Strategy::TwoEnded => (4 * self.config.fragment_bytes).max(8192),
+            Strategy::SharedCounter | Strategy::TwoEnded => (4 * self.config.fragment_bytes).max(PAPER_UNSENT_BYTES),
             _ if rate_bytes_s == 0.0 => crate::socket::INITIAL_UNSENT_BYTES,
             _ => (rate_bytes_s * UNSENT_US / 1e6).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES) as u32,
         }
