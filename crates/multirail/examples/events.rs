@@ -76,7 +76,10 @@ async fn measure(lab: &Lab, address: &str) -> multirail::Result<()> {
         report(name, taken, at, ideal(bytes_s, at, 0.5), multirail::socket::DEAD_AFTER.as_secs_f64());
         lab.set_up(1).expect("bringing a rail back");
         let back = used_again(&mut session, &message[..1 << 20]).await?;
-        println!("{}", format_args!("{{\"event\":\"used again after: {name}\",\"seconds\":{back:.3},\"demanded_s\":5}}"));
+        println!(
+            "{}",
+            format_args!("{{\"event\":\"used again after: {name}\",\"seconds\":{back:.3},\"demanded_s\":5}}")
+        );
     }
     session.close().await
 }

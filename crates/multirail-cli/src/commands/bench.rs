@@ -11,10 +11,12 @@ use std::process::ExitCode;
 
 /// Ping-pong messages with `multirail serve` on another host, strategy beside strategy
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  multirail bench node2 --sizes 8k,64k,4m --strategies tcp,two-ended,adaptive --repeat 5\n\n\
+#[command(
+    after_help = "Example:\n  multirail bench node2 --sizes 8k,64k,4m --strategies tcp,two-ended,adaptive --repeat 5\n\n\
     `tcp` is one plain TCP connection on the best rail, blocking calls, none of our protocol; `oracle` a fixed split by \
     --oracle-rates, a plain connection a rail. Figures are medians over the repeats; within one repeat all lines run one after \
-    the other, and ratio_to_tcp is taken repeat by repeat.")]
+    the other, and ratio_to_tcp is taken repeat by repeat."
+)]
 pub struct BenchArgs {
     /// Host that runs `multirail serve`
     #[arg(value_name = "HOST[:PORT]")]
@@ -65,7 +67,11 @@ impl Line {
 
 fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|e| e.to_string())?;
-    if (1..=MAX_MESSAGE_BYTES).contains(&bytes) { Ok(bytes) } else { Err(format!("sizes go from 1 to {}", format_size(MAX_MESSAGE_BYTES))) }
+    if (1..=MAX_MESSAGE_BYTES).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!("sizes go from 1 to {}", format_size(MAX_MESSAGE_BYTES)))
+    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -152,7 +158,14 @@ async fn best_rail(bench: &mut Bench, rates: &[f64], message_bytes: u64) -> anyh
     Ok((0..times.len()).min_by(|a, b| times[*a].total_cmp(&times[*b])).unwrap_or(0))
 }
 
-fn summarize(line: Line, message_bytes: u64, results: &[Measured], tcp: Option<&[f64]>, oracle: Option<&[f64]>, bench: &Bench) -> Row {
+fn summarize(
+    line: Line,
+    message_bytes: u64,
+    results: &[Measured],
+    tcp: Option<&[f64]>,
+    oracle: Option<&[f64]>,
+    bench: &Bench,
+) -> Row {
     let means: Vec<f64> = results.iter().map(Measured::mean_us).collect();
     let rates: Vec<f64> = means.iter().map(|m| effective_mbit_s(message_bytes, *m)).collect();
     let ratio_to = |other: Option<&[f64]>| {

@@ -1,9 +1,9 @@
 //! One file a command. Each has its clap arguments and a `run` that gets the printer and returns the exit code.
 
+pub mod bench;
 pub mod cp;
 pub mod doctor;
 pub mod lab;
-pub mod bench;
 pub mod rails;
 pub mod serve;
 
@@ -81,7 +81,8 @@ fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
     if let Ok(address) = text.parse::<std::net::IpAddr>() {
         return Ok(SocketAddr::new(address, service::DEFAULT_PORT));
     }
-    text.parse().with_context(|| format!("--listen {text}: not ADDRESS:PORT; write for example 0.0.0.0:7717 or [::]:7717"))
+    text.parse()
+        .with_context(|| format!("--listen {text}: not ADDRESS:PORT; write for example 0.0.0.0:7717 or [::]:7717"))
 }
 
 /// Lets this process have as many connections as the system allows it.

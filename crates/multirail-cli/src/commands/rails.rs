@@ -66,7 +66,11 @@ pub fn run(args: RailsArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
             let to = format!("{} {}", r.remote_port, r.remote);
             match (r.rail, r.rate_mbit_s, r.rtt_us) {
                 (Some(rail), Some(rate), Some(rtt)) => format!("{rail:<6} {from:<34} {to:<34} {rate:>13.1} {rtt:>9}"),
-                _ => format!("{:<6} {from:<34} {to:<34} skipped: {}", "-", r.reason.as_deref().unwrap_or("lost meanwhile")),
+                _ => format!(
+                    "{:<6} {from:<34} {to:<34} skipped: {}",
+                    "-",
+                    r.reason.as_deref().unwrap_or("lost meanwhile")
+                ),
             }
         });
     }

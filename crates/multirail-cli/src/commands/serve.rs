@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 /// Answer other hosts: their files, their benchmarks
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  head -c 32 /dev/urandom | base64 > token\n  multirail serve --root /data --token-file token")]
+#[command(
+    after_help = "Example:\n  head -c 32 /dev/urandom | base64 > token\n  multirail serve --root /data --token-file token"
+)]
 pub struct ServeArgs {
     /// Where to listen [default: all addresses with a token, 127.0.0.1 without; port 7717]
     #[arg(long, value_name = "ADDR:PORT")]
