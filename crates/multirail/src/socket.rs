@@ -23,6 +23,8 @@ pub struct PathInfo {
     /// Whether the kernel still keeps the connection: false once it timed out or was reset, or while the peer does not
     /// answer the questions whether its window is open again.
     pub alive: bool,
+    /// The peer has ended the connection, which nobody notices who does not read.
+    pub ended: bool,
     /// The peer's window is closed: its application takes nothing for now.
     pub window_closed: bool,
     /// Smoothed round trip.
@@ -117,6 +119,14 @@ impl ChannelSocket {
         }
     }
 
+    /// Bytes that have arrived and were not read.
+    pub fn unread_bytes(&self) -> u64 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: FIONREAD writes one int to the pointer, which is valid for that.
+        let ok = unsafe { libc::ioctl(self.fd.get_ref().as_raw_fd(), libc::FIONREAD, &mut bytes) };
+        if ok == 0 { bytes.max(0) as u64 } else { 0 }
+    }
+
     /// Bytes written and not acknowledged by the peer's kernel.
     pub fn unacknowledged_bytes(&self) -> u64 {
         let mut bytes: libc::c_int = 0;
@@ -141,9 +151,11 @@ impl ChannelSocket {
             (ok == 0, info)
         };
         const TCP_CLOSE: u8 = 7;
+        const TCP_CLOSE_WAIT: u8 = 8;
         let silent = info.tcpi_probes >= DEAD_PROBES && u128::from(info.tcpi_last_ack_recv) > DEAD_AFTER.as_millis();
         PathInfo {
             alive: ok && info.tcpi_state != TCP_CLOSE && !silent,
+            ended: info.tcpi_state == TCP_CLOSE_WAIT,
             window_closed: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,
             rtt_us: info.tcpi_rtt,
             min_rtt_us: info.tcpi_min_rtt,

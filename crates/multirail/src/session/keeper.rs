@@ -81,6 +81,10 @@ impl State {
                 self.channel_lost(index, "the kernel gave the connection up");
                 continue;
             }
+            if info.ended && socket.unread_bytes() == 0 && !channel.rx.has_staged() {
+                self.channel_lost(index, "the peer closed it");
+                continue;
+            }
             socket.set_patient(info.window_closed);
             channel.rtt_us = info.rtt_us;
             if info.min_rtt_us > 0 {

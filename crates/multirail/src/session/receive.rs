@@ -205,6 +205,11 @@ impl RxChannel {
         self.reported = u64::MAX;
     }
 
+    /// Whether something was read that is not worked off.
+    pub(crate) fn has_staged(&self) -> bool {
+        !self.staged.is_empty()
+    }
+
     /// The connection is gone, and with it the rest of what it was carrying.
     pub(crate) fn lost(&mut self) {
         self.staged = 0..0;
@@ -306,7 +311,9 @@ impl State {
         self.rx.total_bytes = None;
         self.rx.begun = false;
         self.rx.ledger = Ledger::default();
-        if std::mem::take(&mut self.rx.confirm) || self.peer_closed_at.is_some() {
+        // The last one before the peer's Close: it waits for that. One report for each before it would fill the socket, and
+        // the one that counts would stay behind in it.
+        if std::mem::take(&mut self.rx.confirm) || self.peer_closed_at == Some(self.rx.next_message) {
             self.queue_report();
             self.control.flush(cx);
         } else {
@@ -495,7 +502,7 @@ impl State {
 
     fn report_if_due(&mut self, cx: &mut Context<'_>) {
         let unreported = self.rx.unreported_bytes;
-        if unreported == 0 {
+        if unreported == 0 && self.rx.unreported_messages == 0 {
             return;
         }
         let age = self.rx.last_report.elapsed();
@@ -509,7 +516,7 @@ impl State {
 
     /// For the keeper: reports what the application's calls did not.
     pub(crate) fn report_leftovers(&mut self) {
-        if self.rx.unreported_bytes > 0 {
+        if self.rx.unreported_bytes > 0 || self.rx.unreported_messages > 0 {
             self.queue_report();
         }
     }

@@ -182,6 +182,7 @@ impl State {
             self.control.queue(&Control::Abort { reason });
             self.control.flush(&mut Context::from_waker(std::task::Waker::noop()));
         }
+        self.control.part();
         self.failure = Some(failure);
         self.mailbox.close();
         for channel in &mut self.channels {
@@ -189,7 +190,6 @@ impl State {
                 socket.shutdown();
             }
         }
-        self.control.socket = None;
     }
 
     /// The peer no longer knows the session: the end it should have, or a failure. While the control connection stands,
@@ -313,6 +313,12 @@ impl State {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        self.control.part();
+    }
+}
+
 impl ControlLink {
     /// Queues a packet; while there is no connection it is dropped, because the next one begins with everything anew.
     pub(crate) fn queue(&mut self, packet: &Control) {
@@ -329,6 +335,20 @@ impl ControlLink {
                 // What the peer said before is still to be read; the end of the stream comes behind it.
                 Poll::Ready(Err(_)) => self.outgoing.clear(),
                 Poll::Pending => return,
+            }
+        }
+    }
+
+    /// Ends the connection so that what was said last still arrives: a socket that is closed with something unread sends a
+    /// reset, and forgets what it has not sent.
+    fn part(&mut self) {
+        self.flush(&mut Context::from_waker(std::task::Waker::noop()));
+        let Some(socket) = self.socket.take() else { return };
+        let mut buffer = [0; 4096];
+        // As much as a window's worth of packets, and not for ever: the peer may go on.
+        for _ in 0..1024 {
+            if !matches!(socket.read_now(&mut [IoSliceMut::new(&mut buffer)]), Poll::Ready(Ok(1..))) {
+                break;
             }
         }
     }
