@@ -27,6 +27,8 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         let Some(shared) = session.upgrade() else { return };
         let mut state = shared.lock();
         if state.failure.is_some() {
+            drop(state);
+            shared.wake();
             return;
         }
         state.take_joining();
@@ -37,12 +39,16 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
         }
         let cx = &mut Context::from_waker(&shared.both);
         state.report_leftovers();
+        let control_died = state.control.socket.as_ref().is_some_and(|s| !s.info().alive);
+        if control_died {
+            // A peer's last words may be there, before the runtime has told of them.
+            state.control.drain();
+        }
         let heard = state.poll_control(cx);
         if let Err(error) = heard {
             tracing::debug!(%error, "the control connection");
         }
-        // Not before it was read: a peer's last words may be there.
-        if state.control.socket.as_ref().is_some_and(|s| !s.info().alive) {
+        if control_died {
             state.control.lose();
         }
         if state.transmit_due() {
@@ -90,6 +96,7 @@ impl State {
             if info.min_rtt_us > 0 {
                 channel.latency_us = f64::from(info.min_rtt_us) / 2.0;
             }
+            self.watch_progress(index, info.window_closed);
         }
     }
 

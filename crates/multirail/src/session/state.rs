@@ -5,7 +5,7 @@ use super::transmit::{Tx, TxChannel};
 use crate::error::{Error, Result};
 use crate::session::Config;
 use crate::socket::ChannelSocket;
-use multirail_proto::wire::{Control, Port, packet};
+use multirail_proto::wire::{Control, MAX_PACKET_BYTES, Port, packet};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -207,8 +207,8 @@ impl State {
     /// Whether nothing of this side's closing is left to do: the peer has everything and knows that no more comes, or it
     /// has closed and left.
     pub(crate) fn finished(&self) -> bool {
-        let left = || self.control.socket.is_none() && self.channels.iter().all(|c| c.socket.is_none());
-        let knows = self.close_heard || self.peer_gone || (self.peer_closed_at.is_some() && left());
+        let left = self.control.socket.is_none();
+        let knows = self.close_heard || self.peer_gone || (self.peer_closed_at.is_some() && left);
         self.all_confirmed() && knows
     }
 
@@ -355,6 +355,18 @@ impl ControlLink {
 
     pub(crate) fn lose(&mut self) {
         *self = Self::default();
+    }
+
+    /// Takes in what a dead connection still holds, without waiting to be told that there is something.
+    pub(crate) fn drain(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        let mut buffer = [0; 4096];
+        while let Poll::Ready(Ok(n @ 1..)) = socket.read_now(&mut [IoSliceMut::new(&mut buffer)]) {
+            self.incoming.extend_from_slice(&buffer[..n]);
+            if self.incoming.len() > MAX_PACKET_BYTES {
+                return;
+            }
+        }
     }
 
     fn poll_packet(&mut self, cx: &mut Context<'_>) -> Result<Option<Control>> {

@@ -33,6 +33,9 @@ const MAX_UNSENT_BYTES: f64 = 4_194_304.0;
 /// A receiver may keep back the acknowledgement of less than two full packets, for this long at most.
 const DELAYED_ACK_BYTES: u64 = 2 * 1448;
 const DELAYED_ACK: Duration = Duration::from_millis(50);
+/// A channel of which nothing was acknowledged for this long, and for four round trips, is taken to be stuck. Longer than a
+/// retransmission and what a loaded host adds; see `watch_progress`.
+const STALLED_AFTER: Duration = Duration::from_millis(300);
 /// What a packet carries beside our bytes: Ethernet, IPv4 and TCP with time stamps.
 const PACKET_OVERHEAD_BYTES: u64 = 66;
 /// A wire is taken to be busy for longer than the rate says by this factor: rates are known to a few per cent, and where a
@@ -104,6 +107,10 @@ pub(crate) struct TxChannel {
     opened: Option<u32>,
     probe: bool,
     retiring: bool,
+    /// What the peer's kernel had taken when it was last seen to take something, and when that was.
+    progress: (u64, Instant),
+    /// It has taken nothing for a while.
+    stalled: bool,
     /// Payload bytes claimed, for people.
     pub payload_bytes: u64,
 }
@@ -142,8 +149,14 @@ impl TxChannel {
             opened: None,
             probe: false,
             retiring: false,
+            progress: (0, Instant::now()),
+            stalled: false,
             payload_bytes: 0,
         }
+    }
+
+    fn is_sending(&self, message: u32) -> bool {
+        self.pending.as_ref().is_some_and(|p| p.message == Some(message))
     }
 
     pub(crate) fn is_retiring(&self) -> bool {
@@ -244,7 +257,7 @@ impl State {
             c.copy.is_some()
                 && c.is_claimed()
                 && c.open_ended.is_empty()
-                && channels.iter().all(|ch| ch.tx.pending.as_ref().is_none_or(|p| p.message != Some(c.message)))
+                && channels.iter().all(|ch| ch.tx.stalled || !ch.tx.is_sending(c.message))
         };
         if let Some(current) = self.tx.current.take_if(with_kernel) {
             self.tx.held_bytes += current.total_bytes;
@@ -259,7 +272,10 @@ impl State {
 
     /// Whether some channel has something to write that does not need the caller's memory.
     pub(crate) fn transmit_due(&self) -> bool {
-        self.tx.resend || self.channels.iter().any(|c| c.socket.is_some() && (c.tx.pending.is_some() || c.tx.probe))
+        let copied = |c: &Outgoing| c.copy.is_some() && !c.is_claimed();
+        self.tx.resend
+            || self.tx.current.as_ref().is_some_and(copied)
+            || self.channels.iter().any(|c| c.socket.is_some() && (c.tx.pending.is_some() || c.tx.probe))
     }
 
     /// Writes on every channel that takes something, until none does.
@@ -439,6 +455,30 @@ impl State {
         ranges
     }
 
+    /// Notices, once in a while, whether a channel's bytes go out. If nothing does for [`STALLED_AFTER`], what it has is put up for
+    /// the others, which costs little if it was only slow, and saves the rest of [`crate::socket::DEAD_AFTER`] if it is dead.
+    pub(crate) fn watch_progress(&mut self, index: usize, window_closed: bool) {
+        let now = Instant::now();
+        let others = self.channels.iter().enumerate().any(|(i, c)| i != index && c.socket.is_some() && !c.tx.stalled);
+        let channel = &mut self.channels[index];
+        let Some(socket) = &channel.socket else { return };
+        let tx = &mut channel.tx;
+        let acknowledged = tx.written.saturating_sub(socket.unacknowledged_bytes());
+        if acknowledged > tx.progress.0 || acknowledged == tx.written || window_closed {
+            tx.progress = (acknowledged, now);
+            tx.stalled = false;
+            return;
+        }
+        let patience = STALLED_AFTER.max(4 * Duration::from_micros(channel.rtt_us.into()));
+        if tx.stalled || !others || now.duration_since(tx.progress.1) < patience {
+            return;
+        }
+        tracing::debug!(channel = channel.id, "stalled");
+        tx.stalled = true;
+        self.refresh_views();
+        self.return_unconfirmed(index);
+    }
+
     /// Has a channel take nothing more. What it has claimed it still sends.
     pub(crate) fn transmit_retire(&mut self, index: usize) {
         self.channels[index].tx.retiring = true;
@@ -455,6 +495,12 @@ impl State {
         let tx = &mut self.channels[index].tx;
         tx.pending = None;
         tx.probe = false;
+        self.return_unconfirmed(index);
+    }
+
+    /// Puts up for claiming what a channel has and the peer has not confirmed.
+    fn return_unconfirmed(&mut self, index: usize) {
+        let tx = &mut self.channels[index].tx;
         if let Some(current) = &mut self.tx.current {
             current.open_ended.retain(|c| *c != index);
             current.striping.channel_lost(index, &self.tx.views);
@@ -546,7 +592,7 @@ impl State {
                 tx.busy_since = None;
             }
             let mut view = ChannelView {
-                up: channel.socket.is_some() && !tx.retiring,
+                up: channel.socket.is_some() && !tx.retiring && !tx.stalled,
                 rate_bytes_s: tx.rate.rate_bytes_s(),
                 latency_us: channel.latency_us,
                 backlog_bytes: 0,
