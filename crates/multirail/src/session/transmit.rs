@@ -187,6 +187,9 @@ impl TxChannel {
         let rate_bytes_s = self.rate.rate_bytes_s();
         self.wire_free_at = self.wire_free_at.max(now);
         if rate_bytes_s > 0.0 {
+            // The margins of many messages must not add up.
+            let packet_s = (PACKET_BYTES / rate_bytes_s).min(MAX_WIRE_S);
+            self.wire_free_at = self.wire_free_at.min(now + Duration::from_secs_f64(packet_s));
             // A stalled channel's rate falls towards zero without end.
             let wire_s = WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s;
             self.wire_free_at += Duration::from_secs_f64(wire_s.min(MAX_WIRE_S));
@@ -602,7 +605,7 @@ impl State {
             // Acknowledged is not yet carried: a shaper, or a NIC's queue, lets a packet pass and takes its time
             // afterwards. So small messages take turns on rails that are equal, instead of waiting on one.
             let wire = tx.wire_free_at.saturating_duration_since(now).as_secs_f64() * view.rate_bytes_s;
-            view.backlog_bytes = view.backlog_bytes.max(wire.min(PACKET_BYTES) as u64);
+            view.backlog_bytes = view.backlog_bytes.max(wire.min(2.0 * PACKET_BYTES) as u64);
             view
         }));
     }
