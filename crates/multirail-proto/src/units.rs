@@ -40,8 +40,10 @@ pub fn parse_rate_mbit_s(text: &str) -> Result<f64, ParseUnitError> {
         "gbit" | "gbit/s" | "gbps" => Some(1e3),
         _ => None,
     };
-    match (digits.trim().parse::<f64>(), scale) {
-        (Ok(v), Some(s)) if v.is_finite() && v > 0.0 => Ok(v * s),
+    let rate = digits.trim().parse::<f64>().ok().zip(scale).map(|(value, scale)| value * scale);
+    match rate {
+        // Neither too large nor too small for a number.
+        Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err(ParseUnitError { input: text.to_owned(), what: "rate", example: "100mbit, 2.5gbit or 500kbit" }),
     }
 }
