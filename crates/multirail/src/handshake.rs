@@ -226,6 +226,20 @@ pub async fn accept(
     }
 }
 
+/// Reads `bytes` as each of the handshake's packets: for fuzzing.
+#[doc(hidden)]
+pub fn decode_any(bytes: &[u8]) {
+    let Some((prefix, body)) = bytes.split_first_chunk() else { return };
+    let Ok(length) = packet::body_bytes(*prefix, MAX_PACKET_BYTES) else { return };
+    let Some(body) = body.get(..length) else { return };
+    let version = greeting_version(body, "");
+    let hello = decode::<Hello>(body, "");
+    let challenge = decode::<Challenge>(body, "");
+    assert!(hello.is_err() || hello.is_ok_and(|h| h.magic != MAGIC || version.as_ref().ok() == Some(&h.version)));
+    assert!(challenge.is_err() || challenge.is_ok_and(|c| c.magic != MAGIC || version.ok() == Some(c.version)));
+    let _ = (decode::<Proof>(body, ""), decode::<Verdict>(body, ""));
+}
+
 fn proof(token: &Token, side: &[u8; 6], said: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_keyed(&token.key);
     hasher.update(side).update(said);

@@ -111,6 +111,20 @@ fn what_is_no_handshake_is_refused() {
     });
 }
 
+/// What fuzzing has saved of handshake packets is read or refused, without a panic.
+#[test]
+fn saved_handshake_packets_never_panic() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/handshake");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        println!("{}", path.display());
+        handshake::decode_any(&std::fs::read(&path).unwrap());
+        count += 1;
+    }
+    assert!(count > 0, "no input in {folder}");
+}
+
 /// The first packet cut anywhere: refused, without waiting for what does not come.
 #[test]
 fn a_truncated_handshake_is_refused() {
@@ -521,9 +535,16 @@ fn what_is_just_allowed_is_taken() {
         bytes.extend(with_payload(&[Frame::Continue], 10));
         channel.write_all(&bytes).await.unwrap();
         // Numbers of an impossible network: nothing may come of them but a wrong guess.
-        for (busy_bytes, busy_us) in [(1, 1), (0, 2_000_000), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)] {
+        for (busy_bytes, busy_us) in
+            [(1, 1), (0, 2_000_000), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)]
+        {
             let row = row(0, 0, busy_bytes, busy_us);
-            raw.say(&Control::Report(Report { completed_below: 0, close_heard: false, channels: vec![row.clone(); 50] })).await;
+            raw.say(&Control::Report(Report {
+                completed_below: 0,
+                close_heard: false,
+                channels: vec![row.clone(); 50],
+            }))
+            .await;
             server.send(&pattern(1, 5000)).await.unwrap();
         }
         raw.say(&Control::Ports(vec![])).await;

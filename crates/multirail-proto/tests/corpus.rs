@@ -1,0 +1,39 @@
+//! Every input that fuzzing has saved (`fuzz/corpus`) goes through its decoder: no nightly compiler is needed for that.
+
+#[path = "../../../fuzz/checks.rs"]
+mod checks;
+
+use std::path::Path;
+
+/// Runs the saved inputs of one target; there must be some.
+fn run(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).expect("a corpus") {
+        let path = entry.expect("an entry").path();
+        println!("{target}: {}", path.display());
+        check(&std::fs::read(&path).expect("a saved input"));
+        count += 1;
+    }
+    assert!(count > 0, "no input in {}", folder.display());
+}
+
+#[test]
+fn frames() {
+    run("frame", checks::frame);
+}
+
+#[test]
+fn control_packets() {
+    run("control", checks::control);
+}
+
+#[test]
+fn units() {
+    run("units", checks::units);
+}
+
+#[test]
+fn filters() {
+    run("filter", checks::filter);
+}

@@ -1,0 +1,58 @@
+//! What must hold for any bytes. The fuzz targets and the test of the saved corpus share it.
+
+use multirail_proto::topology::RailFilter;
+use multirail_proto::units::{format_size, parse_rate_mbit_s, parse_size};
+use multirail_proto::wire::{Control, Frame, MAX_HEAD_BYTES, MAX_PACKET_BYTES, Port, packet};
+
+/// A stream of frames: each takes some bytes and no more than there are, and what is decoded encodes to itself.
+pub fn frame(mut bytes: &[u8]) {
+    while let Ok(Some((frame, length))) = Frame::decode(bytes) {
+        assert!(length > 0 && length <= bytes.len() && length == frame.encoded_bytes());
+        let mut again = [0; MAX_HEAD_BYTES];
+        assert_eq!(frame.encode(&mut again), length);
+        assert_eq!(Frame::decode(&again[..length]), Ok(Some((frame, length))));
+        // Any shorter piece is waited for, not misread.
+        assert_eq!(Frame::decode(&bytes[..length - 1]), Ok(None));
+        bytes = &bytes[length..];
+    }
+}
+
+/// A stream of control packets.
+pub fn control(mut bytes: &[u8]) {
+    while let Ok(Some((control, length))) = packet::decode::<Control>(bytes) {
+        assert!(
+            (packet::PREFIX_BYTES..=packet::PREFIX_BYTES + MAX_PACKET_BYTES).contains(&length) && length <= bytes.len()
+        );
+        let mut again = Vec::new();
+        packet::encode(&control, &mut again);
+        assert_eq!(packet::decode(&again), Ok(Some((control, again.len()))));
+        bytes = &bytes[length..];
+    }
+}
+
+/// Sizes and rates as people type them.
+pub fn units(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(size) = parse_size(text) {
+        assert!(!format_size(size).is_empty());
+        assert_eq!(parse_size(&size.to_string()), Ok(size));
+    }
+    if let Ok(rate) = parse_rate_mbit_s(text) {
+        assert!(rate.is_finite() && rate > 0.0, "{text:?} is {rate}");
+    }
+}
+
+/// A choice of rails, and what it makes of some ports.
+pub fn filter(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(filter) = text.parse::<RailFilter>() else { return };
+    for (name, address) in
+        [("eth0", "10.1.2.3"), ("", "::1"), ("enp129s0f0np0", "fe80::1"), ("aaaaaaaaaaaaaaa", "0.0.0.0")]
+    {
+        let address = address.parse().expect("an address");
+        let port = Port { name: name.to_owned(), index: 1, address, prefix_bits: 255, speed_mbit_s: 0 };
+        let admitted = filter.admits(&port, address);
+        assert!(admitted || !filter.is_empty(), "nothing is asked for, and {name:?} is left out");
+        let _ = filter.names(name);
+    }
+}
