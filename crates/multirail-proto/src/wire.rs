@@ -319,8 +319,6 @@ pub struct ChannelReport {
     pub busy_bytes: u64,
     /// The time they took.
     pub busy_us: u64,
-    /// In how many stretches; 0 if one goes on that began before.
-    pub stretches: u32,
 }
 
 /// A port of a host, as told to the other side.
@@ -395,7 +393,7 @@ mod tests {
         let report = Control::Report(Report {
             completed_below: 7,
             close_heard: true,
-            channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6, stretches: 1 }],
+            channels: vec![ChannelReport { channel: 1, position: 1 << 40, busy_bytes: 5, busy_us: 6 }],
         });
         let mut bytes = Vec::new();
         packet::encode(&report, &mut bytes);

@@ -403,7 +403,7 @@ fn position(channel: u32, position: u64) -> Control {
 }
 
 fn row(channel: u32, position: u64, busy_bytes: u64, busy_us: u64) -> ChannelReport {
-    ChannelReport { channel, position, busy_bytes, busy_us, stretches: 1 }
+    ChannelReport { channel, position, busy_bytes, busy_us }
 }
 
 fn violations() -> Vec<Case> {

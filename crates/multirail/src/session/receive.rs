@@ -110,7 +110,6 @@ pub(crate) struct RxChannel {
     reported: u64,
     busy_bytes: u64,
     busy: Duration,
-    stretches: u32,
     last_read: Instant,
     /// The socket was empty in the middle of a run, and data has come without a break since: what is read now came just now. What
     /// had piled up before anyone read it says nothing about the path.
@@ -191,7 +190,6 @@ impl Default for RxChannel {
             reported: 0,
             busy_bytes: 0,
             busy: Duration::ZERO,
-            stretches: 0,
             last_read: Instant::now(),
             caught_up: false,
             payload_bytes: 0,
@@ -224,13 +222,6 @@ impl RxChannel {
             self.busy_bytes += count;
         }
         self.last_read = now;
-    }
-
-    /// The socket is empty.
-    fn catch_up(&mut self) {
-        let in_run = self.in_run();
-        self.stretches += u32::from(in_run && !self.caught_up);
-        self.caught_up = in_run;
     }
 
     fn in_run(&self) -> bool {
@@ -393,7 +384,7 @@ impl State {
             };
             let n = match read {
                 Poll::Pending => {
-                    rx.catch_up();
+                    rx.caught_up = rx.in_run();
                     return Ok(Read::Blocked);
                 }
                 Poll::Ready(Ok(n)) if n > 0 => n,
@@ -530,9 +521,9 @@ impl State {
             // A channel with nothing new is in the middle of a run that does not arrive: that is news too.
             if rx.reported != rx.position || !rx.busy.is_zero() {
                 let (busy_bytes, busy_us) = (rx.busy_bytes, rx.busy.as_micros() as u64);
-                let (position, stretches) = (rx.position, rx.stretches);
-                channels.push(ChannelReport { channel: channel.id, position, busy_bytes, busy_us, stretches });
-                (rx.reported, rx.busy_bytes, rx.busy, rx.stretches) = (position, 0, Duration::ZERO, 0);
+                let position = rx.position;
+                channels.push(ChannelReport { channel: channel.id, position, busy_bytes, busy_us });
+                (rx.reported, rx.busy_bytes, rx.busy) = (position, 0, Duration::ZERO);
             }
         }
         let close_heard = self.peer_closed_at.is_some();

@@ -534,7 +534,7 @@ impl State {
             while channel.tx.in_flight.front().is_some_and(|r| r.end <= channel.tx.confirmed) {
                 channel.tx.in_flight.pop_front();
             }
-            channel.tx.rate.report(row.busy_bytes, row.busy_us, row.stretches);
+            channel.tx.rate.report(row.busy_bytes, row.busy_us);
         }
         self.follow_rates();
         self.close_heard |= report.close_heard;

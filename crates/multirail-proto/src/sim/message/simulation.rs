@@ -137,7 +137,7 @@ impl<'a> Simulation<'a> {
                 let each = available_bytes_us(rail) / rail.channels as f64;
                 let known = (each * MEMORY_US) as u64;
                 let channel = this.channels.len() - 1;
-                this.channels[channel].estimator.report(known, MEMORY_US as u64, 0);
+                this.channels[channel].estimator.report(known, MEMORY_US as u64);
             }
         }
         for rail in 0..this.rails.len() {
@@ -328,7 +328,7 @@ impl<'a> Simulation<'a> {
                 self.set_timer(now_us + REPORT_US, Event::ReportDue);
             }
             Event::Reported { channel, bytes, busy_us } => {
-                self.channels[channel].estimator.report(bytes, busy_us as u64, 0);
+                self.channels[channel].estimator.report(bytes, busy_us as u64);
             }
             Event::Changes(index) => self.change(index),
             Event::Detected { rail, down } => self.lose(rail, down),
