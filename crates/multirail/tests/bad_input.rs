@@ -539,12 +539,7 @@ fn what_is_just_allowed_is_taken() {
             [(1, 1), (0, 2_000_000), (u64::MAX, 1), (u64::MAX, u64::MAX), (0, u64::MAX), (1, 0)]
         {
             let row = row(0, 0, busy_bytes, busy_us);
-            raw.say(&Control::Report(Report {
-                completed_below: 0,
-                close_heard: false,
-                channels: vec![row.clone(); 50],
-            }))
-            .await;
+            raw.say(&Control::Report(Report { completed_below: 0, close_heard: false, channels: vec![row; 50] })).await;
             server.send(&pattern(1, 5000)).await.unwrap();
         }
         raw.say(&Control::Ports(vec![])).await;
