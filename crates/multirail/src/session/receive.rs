@@ -447,7 +447,7 @@ impl State {
                     }
                     None => want,
                 };
-                rx.payload_bytes += taken as u64;
+                rx.payload_bytes += if run.message.is_some() { taken as u64 } else { 0 };
                 rx.staged.start += taken;
                 rx.position += taken as u64;
                 self.rx.unreported_bytes += taken as u64;
