@@ -127,6 +127,18 @@ impl ChannelSocket {
         if ok == 0 { bytes.max(0) as u64 } else { 0 }
     }
 
+    /// Has the socket count as readable when this much has arrived (`SO_RCVLOWAT`), or it ends, or its buffer is full.
+    pub fn set_wake_up(&self, bytes: u32) -> io::Result<()> {
+        let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: the option takes one int, which the pointer is to.
+        let failed = unsafe {
+            let fd = self.fd.get_ref().as_raw_fd();
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const value).cast(), size)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Bytes written and not acknowledged by the peer's kernel.
     pub fn unacknowledged_bytes(&self) -> u64 {
         let mut bytes: libc::c_int = 0;

@@ -4,8 +4,9 @@ use super::state::{Failure, State};
 use super::transmit::{MAX_HELD_MESSAGES, PROBE_BYTES, WINDOW_BYTES, serial_less};
 use crate::error::{Error, Result};
 use crate::payload::Sink;
+use crate::socket::ChannelSocket;
 use multirail_proto::ledger::Ledger;
-use multirail_proto::striping::Direction;
+use multirail_proto::striping::{Direction, rate::RateEstimator};
 use multirail_proto::wire::{ChannelReport, Control, Frame, Report};
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -25,6 +26,12 @@ const REPORT_BYTES: u64 = 128 << 10;
 const REPORT_GAP: Duration = Duration::from_millis(1);
 /// ... unless it is this much: the sender may be waiting for room in its window.
 const REPORT_AT_ONCE_BYTES: u64 = WINDOW_BYTES / 4;
+/// In the middle of a run, a receiver sleeps until what a rail brings in this time has arrived: waking up for every packet of a
+/// fast one costs more than reading it. Below the first size that is not worth a system call; above the second, reading
+/// could no longer keep pace with the socket's buffer.
+const WAKE_UP_US: f64 = 200.0;
+const MIN_WAKE_UP_BYTES: u64 = 64 << 10;
+const MAX_WAKE_UP_BYTES: u64 = 512 << 10;
 /// What is kept of messages that overtook an earlier one. The sender keeps to its window; twice that is for what it sends again.
 const MAX_EARLY_BYTES: u64 = 2 * WINDOW_BYTES;
 /// What a kept piece of such a message costs beside its bytes.
@@ -110,6 +117,9 @@ pub(crate) struct RxChannel {
     reported: u64,
     busy_bytes: u64,
     busy: Duration,
+    rate: RateEstimator,
+    /// The socket wakes us when so much has arrived.
+    wake_up_bytes: u32,
     last_read: Instant,
     /// The socket was empty in the middle of a run, and data has come without a break since: what is read now came just now. What
     /// had piled up before anyone read it says nothing about the path.
@@ -190,6 +200,8 @@ impl Default for RxChannel {
             reported: 0,
             busy_bytes: 0,
             busy: Duration::ZERO,
+            rate: RateEstimator::default(),
+            wake_up_bytes: 1,
             last_read: Instant::now(),
             caught_up: false,
             payload_bytes: 0,
@@ -222,6 +234,17 @@ impl RxChannel {
             self.busy_bytes += count;
         }
         self.last_read = now;
+    }
+
+    /// Has the kernel wake us when there is something worth it: on a fast rail not for every packet.
+    fn set_wake_up(&mut self, socket: &ChannelSocket) {
+        let worth = (self.rate.rate_bytes_s() * WAKE_UP_US / 1e6) as u64;
+        let left = self.run.map_or(0, |r| r.left);
+        // The run's end is all that will surely come.
+        let bytes = if worth < MIN_WAKE_UP_BYTES { 1 } else { worth.min(MAX_WAKE_UP_BYTES).min(left).max(1) } as u32;
+        if bytes != self.wake_up_bytes && socket.set_wake_up(bytes).is_ok() {
+            self.wake_up_bytes = bytes;
+        }
     }
 
     fn in_run(&self) -> bool {
@@ -385,6 +408,9 @@ impl State {
             let n = match read {
                 Poll::Pending => {
                     rx.caught_up = rx.in_run();
+                    if !spinning {
+                        rx.set_wake_up(socket);
+                    }
                     return Ok(Read::Blocked);
                 }
                 Poll::Ready(Ok(n)) if n > 0 => n,
@@ -521,6 +547,7 @@ impl State {
             // A channel with nothing new is in the middle of a run that does not arrive: that is news too.
             if rx.reported != rx.position || !rx.busy.is_zero() {
                 let (busy_bytes, busy_us) = (rx.busy_bytes, rx.busy.as_micros() as u64);
+                rx.rate.report(busy_bytes, busy_us);
                 let position = rx.position;
                 channels.push(ChannelReport { channel: channel.id, position, busy_bytes, busy_us });
                 (rx.reported, rx.busy_bytes, rx.busy) = (position, 0, Duration::ZERO);
