@@ -17,6 +17,9 @@ pub const MIN_STRIPE_BYTES: u64 = 4 << 10;
 const MAX_RUN_US: f64 = 10_000.0;
 /// Nor is a share cut finer than this much of a channel's time: headers would outweigh the correction.
 const MIN_RUN_US: f64 = 1_000.0;
+/// What an idle channel gets first: enough to be busy while the other channels get theirs. Measured on four rails of 100 Mbit/s,
+/// where writing 16 KiB took the host up to a millisecond.
+const FIRST_RUN_US: f64 = 350.0;
 /// What the hosts spend on one more channel for a message: a write, a wake-up and a read.
 const EXTRA_CHANNEL_US: f64 = 15.0;
 /// A channel that brings the finish forward by less is left out: its rate is not known better than that.
@@ -84,7 +87,13 @@ impl Scheme for Adaptive {
             return Next::Wait;
         }
         let rate = rates_bytes_us(channels)[channel];
-        let claim = (share / 2.0).clamp(rate * MIN_RUN_US, rate * MAX_RUN_US).min(share);
+        // An idle wire gets a little at once: writing much to one channel would keep the others' wires waiting.
+        let first = channels[channel].backlog_bytes == 0 && share > 2.0 * rate * FIRST_RUN_US;
+        let claim = if first {
+            rate * FIRST_RUN_US
+        } else {
+            (share / 2.0).clamp(rate * MIN_RUN_US, rate * MAX_RUN_US).min(share)
+        };
         self.claim(claim.ceil() as u64)
     }
 
