@@ -1,6 +1,6 @@
 //! The two halves of a session: futures over the state, and the poll functions under them.
 
-use super::receive::Patience;
+use super::rx_channel::Patience;
 use super::state::{Failure, State};
 use super::{RailStatus, Shared, Stats, transmit::COPY_LIMIT_BYTES};
 use crate::error::{Error, Result};

@@ -8,9 +8,12 @@ mod halves;
 mod keeper;
 mod listen;
 mod receive;
+mod recover;
+mod rx_channel;
 mod state;
 mod transmit;
 mod tune;
+mod tx_channel;
 
 pub use dial::connect_plain;
 pub(crate) use halves::LINGER;

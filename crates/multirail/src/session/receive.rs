@@ -1,22 +1,17 @@
 //! The receiving half: reads channels straight into the caller's sink, keeps a ledger, and reports what arrived and how fast.
 
+use super::rx_channel::{Incoming, Patience, Sequence};
 use super::state::{Failure, State};
 use super::transmit::{MAX_HELD_MESSAGES, PROBE_BYTES, WINDOW_BYTES, serial_less};
 use crate::error::{Error, Result};
 use crate::payload::Sink;
-use crate::socket::ChannelSocket;
 use multirail_proto::ledger::Ledger;
-use multirail_proto::striping::{Direction, rate::RateEstimator};
 use multirail_proto::wire::{ChannelReport, Control, Frame, Report};
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
-use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Headers are read through a buffer of this size, and so is the payload that arrives with them; the rest of a run is read
-/// straight into the sink.
-const STAGING_BYTES: usize = 4 << 10;
 /// Reads of one channel before the others get their turn.
 const READS_A_TURN: usize = 16;
 /// A report goes out at the latest this long after something arrived, while the application receives.
@@ -26,12 +21,6 @@ const REPORT_BYTES: u64 = 128 << 10;
 const REPORT_GAP: Duration = Duration::from_millis(1);
 /// ... unless it is this much: the sender may be waiting for room in its window.
 const REPORT_AT_ONCE_BYTES: u64 = WINDOW_BYTES / 4;
-/// In the middle of a run, a receiver sleeps until what a rail brings in this time has arrived: waking up for every packet of a
-/// fast one costs more than reading it. Below the first size that is not worth a system call; above the second, reading
-/// could no longer keep pace with the socket's buffer.
-const WAKE_UP_US: f64 = 200.0;
-const MIN_WAKE_UP_BYTES: u64 = 64 << 10;
-const MAX_WAKE_UP_BYTES: u64 = 512 << 10;
 /// What is kept of messages that overtook an earlier one. The sender keeps to its window; twice that is for what it sends again.
 const MAX_EARLY_BYTES: u64 = 2 * WINDOW_BYTES;
 /// What a kept piece of such a message costs beside its bytes.
@@ -64,87 +53,12 @@ pub(crate) struct Rx {
     pub patience: Patience,
 }
 
-/// Whether it pays to spin for the next message instead of sleeping.
-///
-/// Being put to sleep and woken costs tens of microseconds where the peer sits on another core or is as quick as this
-/// side, which is more than all the rest of a small message's way. So a receiver whose messages have come that soon spins for
-/// them, giving way to whoever wants the core, and sleeps like everyone else as soon as they do not.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    /// How long messages let themselves be waited for lately.
-    usual_wait_us: f64,
-    spins: u32,
-}
-
-impl Patience {
-    /// Longest spin for one message. What waiting in vain costs, once, before `usual_wait_us` forbids it.
-    pub const SPIN: Duration = Duration::from_micros(50);
-    /// After so many messages in a row the receiver sleeps once, so that the runtime's other tasks get their turn.
-    const SPINS_IN_A_ROW: u32 = 32;
-    /// With more channels, asking each takes longer than being woken.
-    const MAX_CHANNELS: usize = 4;
-
-    /// The message's first bytes took `wait`.
-    pub fn learn(&mut self, wait: Duration) {
-        self.usual_wait_us += (wait.as_secs_f64() * 1e6 - self.usual_wait_us) / 8.0;
-    }
-
-    /// Whether to spin for the next one.
-    pub fn spin(&mut self, channels: usize) -> bool {
-        self.spins = (self.spins + 1) % Self::SPINS_IN_A_ROW;
-        self.spins != 0 && channels <= Self::MAX_CHANNELS && self.usual_wait_us < Self::SPIN.as_secs_f64() * 1e6
-    }
-}
-
 /// What has arrived of a later message.
 #[derive(Debug, Default)]
 struct Early {
     total_bytes: Option<u64>,
     confirm: bool,
     chunks: Vec<(u64, Vec<u8>)>,
-}
-
-/// A channel's receiving side.
-#[derive(Debug)]
-pub(crate) struct RxChannel {
-    staging: Box<[u8; STAGING_BYTES]>,
-    staged: Range<usize>,
-    run: Option<Incoming>,
-    sequence: Option<Sequence>,
-    /// Bytes of the channel's stream that are worked off. What is only staged goes with the channel, so the peer must not
-    /// be told that it is here.
-    position: u64,
-    reported: u64,
-    busy_bytes: u64,
-    busy: Duration,
-    rate: RateEstimator,
-    /// The socket wakes us when so much has arrived.
-    wake_up_bytes: u32,
-    last_read: Instant,
-    /// The socket was empty in the middle of a run, and data has come without a break since: what is read now came just now. What
-    /// had piled up before anyone read it says nothing about the path.
-    caught_up: bool,
-    /// Payload bytes that arrived, for people.
-    pub payload_bytes: u64,
-}
-
-/// A run whose payload is arriving. `None`: padding.
-#[derive(Debug, Clone, Copy)]
-struct Incoming {
-    message: Option<u32>,
-    offset: u64,
-    left: u64,
-}
-
-/// Two-ended: the counter that this side keeps in step with the sender's (paper, section 4.1).
-#[derive(Debug, Clone, Copy)]
-struct Sequence {
-    message: u32,
-    direction: Direction,
-    fragment_bytes: u64,
-    /// The last fragment's place.
-    offset: u64,
-    total_bytes: u64,
 }
 
 /// Refuses every message, which leaves it where it is.
@@ -184,71 +98,8 @@ impl Default for Rx {
             unreported_bytes: 0,
             unreported_messages: 0,
             duplicate_bytes: 0,
-            patience: Patience { usual_wait_us: f64::from(u16::MAX), spins: 0 },
+            patience: Patience::none(),
         }
-    }
-}
-
-impl Default for RxChannel {
-    fn default() -> Self {
-        Self {
-            staging: Box::new([0; STAGING_BYTES]),
-            staged: 0..0,
-            run: None,
-            sequence: None,
-            position: 0,
-            reported: 0,
-            busy_bytes: 0,
-            busy: Duration::ZERO,
-            rate: RateEstimator::default(),
-            wake_up_bytes: 1,
-            last_read: Instant::now(),
-            caught_up: false,
-            payload_bytes: 0,
-        }
-    }
-}
-
-impl RxChannel {
-    /// Has the next report name this channel, whether there is news or not.
-    pub(crate) fn report_again(&mut self) {
-        self.reported = u64::MAX;
-    }
-
-    /// Whether something was read that is not worked off.
-    pub(crate) fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
-    }
-
-    /// The connection is gone, and with it the rest of what it was carrying.
-    pub(crate) fn lost(&mut self) {
-        self.staged = 0..0;
-        self.run = None;
-        self.sequence = None;
-    }
-
-    /// Notes `count` bytes read at `now`, for the channel's rate.
-    fn observe(&mut self, count: u64, now: Instant) {
-        if self.caught_up && self.in_run() {
-            self.busy += now.duration_since(self.last_read);
-            self.busy_bytes += count;
-        }
-        self.last_read = now;
-    }
-
-    /// Has the kernel wake us when there is something worth it: on a fast rail not for every packet.
-    fn set_wake_up(&mut self, socket: &ChannelSocket) {
-        let worth = (self.rate.rate_bytes_s() * WAKE_UP_US / 1e6) as u64;
-        let left = self.run.map_or(0, |r| r.left);
-        // The run's end is all that will surely come.
-        let bytes = if worth < MIN_WAKE_UP_BYTES { 1 } else { worth.min(MAX_WAKE_UP_BYTES).min(left).max(1) } as u32;
-        if bytes != self.wake_up_bytes && socket.set_wake_up(bytes).is_ok() {
-            self.wake_up_bytes = bytes;
-        }
-    }
-
-    fn in_run(&self) -> bool {
-        self.run.is_some_and(|r| r.left > 0)
     }
 }
 
@@ -621,28 +472,6 @@ impl Rx {
     }
 }
 
-impl Incoming {
-    fn advanced(self, count: usize) -> Self {
-        Self { offset: self.offset + count as u64, left: self.left - count as u64, ..self }
-    }
-}
-
-impl Sequence {
-    fn fragment(&self) -> Incoming {
-        let left = self.fragment_bytes.min(self.total_bytes - self.offset);
-        Incoming { message: Some(self.message), offset: self.offset, left }
-    }
-
-    fn advance(&mut self) -> Result<()> {
-        let next = match self.direction {
-            Direction::Increment => self.offset.checked_add(self.fragment_bytes).filter(|o| *o < self.total_bytes),
-            Direction::Decrement => self.offset.checked_sub(self.fragment_bytes),
-        };
-        self.offset = next.ok_or_else(|| protocol("a fragment beyond the end of its message"))?;
-        Ok(())
-    }
-}
-
-fn protocol(what: impl Into<String>) -> Error {
+pub(super) fn protocol(what: impl Into<String>) -> Error {
     Error::Protocol(what.into())
 }

@@ -1,7 +1,9 @@
 //! What a session is made of: its channels, its control connection, and what has failed.
 
-use super::receive::{Rx, RxChannel};
-use super::transmit::{Tx, TxChannel};
+use super::receive::Rx;
+use super::rx_channel::RxChannel;
+use super::transmit::Tx;
+use super::tx_channel::TxChannel;
 use crate::error::{Error, Result};
 use crate::session::Config;
 use crate::socket::ChannelSocket;

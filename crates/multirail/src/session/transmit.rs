@@ -1,15 +1,16 @@
 //! The sending half: claims runs for channels that can take them, writes them, and keeps what is not confirmed.
 
-use super::state::{Failure, State};
+use super::state::{Channel, Failure, State};
+use super::tx_channel::put_run;
 use crate::error::{Error, Result};
 use crate::payload::Source;
-use multirail_proto::striping::{ChannelView, Framing, Next, Run, Strategy, Striping, rate::RateEstimator};
-use multirail_proto::wire::{Frame, MAX_HEAD_BYTES, Report};
+use multirail_proto::striping::{ChannelView, Next, Strategy, Striping};
+use multirail_proto::wire::{Frame, Report};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Messages up to this length are copied, so that sending returns as soon as the kernel has them, as with TCP. Longer ones are
 /// sent from the caller's memory, and sending returns when the peer has confirmed them: with several channels a copy would
@@ -30,22 +31,6 @@ const MIN_UNSENT_BYTES: f64 = 16_384.0;
 const PAPER_UNSENT_BYTES: u32 = 16 << 10;
 const MAX_UNSENT_BYTES: f64 = 4_194_304.0;
 
-/// A receiver may keep back the acknowledgement of less than two full packets, for this long at most.
-const DELAYED_ACK_BYTES: u64 = 2 * 1448;
-const DELAYED_ACK: Duration = Duration::from_millis(50);
-/// A channel of which nothing was acknowledged for this long, and for four round trips, is taken to be stuck. Longer than a
-/// retransmission and what a loaded host adds; see `watch_progress`.
-const STALLED_AFTER: Duration = Duration::from_millis(300);
-/// What a packet carries beside our bytes: Ethernet, IPv4 and TCP with time stamps.
-const PACKET_OVERHEAD_BYTES: u64 = 66;
-/// A wire is taken to be busy for longer than the rate says by this factor: rates are known to a few per cent, and where a
-/// message takes about as long as its wire does, an equal rail that is surely free is the better one.
-const WIRE_MARGIN: f64 = 1.25;
-/// What was claimed keeps no wire busy for longer, as far as we know.
-const MAX_WIRE_S: f64 = 1.0;
-/// A full packet on the wire.
-const PACKET_BYTES: f64 = 1514.0;
-
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// What a session is sending.
@@ -61,8 +46,8 @@ pub(crate) struct Tx {
     held: VecDeque<Outgoing>,
     held_bytes: u64,
     /// Some held message has something given back.
-    resend: bool,
-    views: Vec<ChannelView>,
+    pub(super) resend: bool,
+    pub(super) views: Vec<ChannelView>,
     /// Frame headers sent (two-ended: Start and End messages).
     pub control_messages: u64,
     /// Bytes sent a second time.
@@ -75,130 +60,15 @@ pub(crate) struct Outgoing {
     pub message: u32,
     pub total_bytes: u64,
     /// Its copy; `None`: it is in the memory of the caller, who waits.
-    copy: Option<Vec<u8>>,
-    striping: Striping,
-    fragment_bytes: u32,
+    pub(super) copy: Option<Vec<u8>>,
+    pub(super) striping: Striping,
+    pub(super) fragment_bytes: u32,
     /// Some run was claimed: an empty message has nothing unclaimed from the start.
-    begun: bool,
+    pub(super) begun: bool,
     /// Channels that have sent Start and owe an End.
-    open_ended: Vec<usize>,
+    pub(super) open_ended: Vec<usize>,
     /// Ranges that were sent a second time already.
-    rescued: Vec<Range<u64>>,
-}
-
-/// A channel's sending side.
-#[derive(Debug)]
-pub(crate) struct TxChannel {
-    /// Bytes of the channel's stream: claimed for it, written to the socket, taken by the peer.
-    claimed: u64,
-    pub written: u64,
-    confirmed: u64,
-    /// Taken by the peer's kernel, when last asked.
-    acknowledged: u64,
-    pub rate: RateEstimator,
-    unsent_limit: u32,
-    pending: Option<Pending>,
-    in_flight: VecDeque<InFlight>,
-    /// Since when something has been unacknowledged without a break.
-    busy_since: Option<Instant>,
-    /// When the wire has carried everything claimed so far, by the rate.
-    wire_free_at: Instant,
-    /// The message last announced by an Open.
-    opened: Option<u32>,
-    probe: bool,
-    retiring: bool,
-    /// What the peer's kernel had taken when it was last seen to take something, and when that was.
-    progress: (u64, Instant),
-    /// It has taken nothing for a while.
-    stalled: bool,
-    /// Payload bytes claimed, for people.
-    pub payload_bytes: u64,
-}
-
-/// The run being written.
-#[derive(Debug)]
-struct Pending {
-    head: [u8; MAX_HEAD_BYTES],
-    head_range: Range<usize>,
-    message: Option<u32>,
-    payload: Range<u64>,
-}
-
-/// A run that was claimed and is not confirmed.
-#[derive(Debug)]
-struct InFlight {
-    /// Position in the channel's stream at which its payload ends.
-    end: u64,
-    message: u32,
-    range: Range<u64>,
-}
-
-impl TxChannel {
-    pub(crate) fn new(unsent_limit: u32) -> Self {
-        Self {
-            claimed: 0,
-            written: 0,
-            confirmed: 0,
-            acknowledged: 0,
-            rate: RateEstimator::default(),
-            unsent_limit,
-            pending: None,
-            in_flight: VecDeque::new(),
-            busy_since: None,
-            wire_free_at: Instant::now(),
-            opened: None,
-            probe: false,
-            retiring: false,
-            progress: (0, Instant::now()),
-            stalled: false,
-            payload_bytes: 0,
-        }
-    }
-
-    fn is_sending(&self, message: u32) -> bool {
-        self.pending.as_ref().is_some_and(|p| p.message == Some(message))
-    }
-
-    pub(crate) fn is_retiring(&self) -> bool {
-        self.retiring
-    }
-
-    /// Whether everything the retiring channel had has arrived.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.retiring && self.pending.is_none() && self.in_flight.is_empty()
-    }
-
-    /// Has the channel send padding when it next can.
-    pub(crate) fn queue_probe(&mut self) {
-        self.probe = true;
-    }
-
-    /// Puts up `head` and a payload to be written.
-    fn put(&mut self, message: Option<u32>, payload: Range<u64>, frames: &[Frame]) {
-        let mut head = [0; MAX_HEAD_BYTES];
-        let mut length = 0;
-        for frame in frames {
-            length += frame.encode(&mut head[length..]);
-        }
-        let bytes = length as u64 + (payload.end - payload.start);
-        self.claimed += bytes;
-        let now = Instant::now();
-        self.busy_since.get_or_insert(now);
-        let rate_bytes_s = self.rate.rate_bytes_s();
-        self.wire_free_at = self.wire_free_at.max(now);
-        if rate_bytes_s > 0.0 {
-            // The margins of many messages must not add up.
-            let packet_s = (PACKET_BYTES / rate_bytes_s).min(MAX_WIRE_S);
-            self.wire_free_at = self.wire_free_at.min(now + Duration::from_secs_f64(packet_s));
-            // A stalled channel's rate falls towards zero without end.
-            let wire_s = WIRE_MARGIN * (bytes + PACKET_OVERHEAD_BYTES) as f64 / rate_bytes_s;
-            self.wire_free_at += Duration::from_secs_f64(wire_s.min(MAX_WIRE_S));
-        }
-        if let Some(message) = message {
-            self.in_flight.push_back(InFlight { end: self.claimed, message, range: payload.clone() });
-        }
-        self.pending = Some(Pending { head, head_range: 0..length, message, payload });
-    }
+    pub(super) rescued: Vec<Range<u64>>,
 }
 
 impl State {
@@ -405,119 +275,6 @@ impl State {
         }
     }
 
-    /// Sends again, on channels with nothing to do, what others are stuck with. Called while all is claimed and not confirmed.
-    pub(crate) fn rescue(&mut self) {
-        self.refresh_views();
-        for index in 0..self.channels.len() {
-            let idle = self.channels[index].tx.pending.is_none() && self.tx.views[index].backlog_bytes == 0;
-            if !idle || !self.tx.views[index].up {
-                continue;
-            }
-            let outstanding = self.outstanding();
-            let Some(current) = &mut self.tx.current else { return };
-            // What was sent twice already is no longer waited for.
-            let (rescued, waited_for): (Vec<_>, Vec<_>) = outstanding
-                .into_iter()
-                .partition(|(_, range)| current.rescued.iter().any(|r| r.start < range.end && range.start < r.end));
-            let mut views = self.tx.views.clone();
-            for (channel, range) in rescued {
-                views[channel].backlog_bytes = views[channel].backlog_bytes.saturating_sub(range.end - range.start);
-            }
-            let Some(range) = current.striping.rescue(index, &views, &waited_for) else { continue };
-            tracing::debug!(channel = index, ?range, "sending again what another channel is stuck with");
-            current.rescued.push(range.clone());
-            self.tx.resent_bytes += range.end - range.start;
-            let run = Run { range, framing: Framing::Header };
-            self.tx.control_messages += put_run(&mut self.channels[index].tx, current, index, &run);
-            self.tx.views[index].backlog_bytes += run.range.end - run.range.start;
-        }
-    }
-
-    /// What of the current message was claimed and has not been acknowledged, cut where it was sent twice, with its channel.
-    fn outstanding(&self) -> Vec<(usize, Range<u64>)> {
-        let Some(current) = &self.tx.current else { return Vec::new() };
-        let mut ranges = Vec::new();
-        for (index, channel) in self.channels.iter().enumerate() {
-            let Some(socket) = &channel.socket else { continue };
-            let acknowledged = channel.tx.written.saturating_sub(socket.unacknowledged_bytes());
-            for run in channel.tx.in_flight.iter().filter(|r| r.message == current.message && r.end > acknowledged) {
-                let length = run.range.end - run.range.start;
-                let arrived = acknowledged.saturating_sub(run.end - length);
-                let mut left = run.range.start + arrived..run.range.end;
-                let mut cuts: Vec<u64> = current.rescued.iter().flat_map(|r| [r.start, r.end]).collect();
-                cuts.sort_unstable();
-                for cut in cuts {
-                    if left.start < cut && cut < left.end {
-                        ranges.push((index, left.start..cut));
-                        left.start = cut;
-                    }
-                }
-                ranges.push((index, left));
-            }
-        }
-        ranges
-    }
-
-    /// Notices, once in a while, whether a channel's bytes go out. If nothing does for [`STALLED_AFTER`], what it has is put up for
-    /// the others, which costs little if it was only slow, and saves the rest of [`crate::socket::DEAD_AFTER`] if it is dead.
-    pub(crate) fn watch_progress(&mut self, index: usize, window_closed: bool) {
-        let now = Instant::now();
-        let others = self.channels.iter().enumerate().any(|(i, c)| i != index && c.socket.is_some() && !c.tx.stalled);
-        let channel = &mut self.channels[index];
-        let Some(socket) = &channel.socket else { return };
-        let tx = &mut channel.tx;
-        let acknowledged = tx.written.saturating_sub(socket.unacknowledged_bytes());
-        if acknowledged > tx.progress.0 || acknowledged == tx.written || window_closed {
-            tx.progress = (acknowledged, now);
-            tx.stalled = false;
-            return;
-        }
-        let patience = STALLED_AFTER.max(4 * Duration::from_micros(channel.rtt_us.into()));
-        if tx.stalled || !others || now.duration_since(tx.progress.1) < patience {
-            return;
-        }
-        tracing::debug!(channel = channel.id, "stalled");
-        tx.stalled = true;
-        self.refresh_views();
-        self.return_unconfirmed(index);
-    }
-
-    /// Has a channel take nothing more. What it has claimed it still sends.
-    pub(crate) fn transmit_retire(&mut self, index: usize) {
-        self.channels[index].tx.retiring = true;
-        self.channels[index].tx.probe = false;
-        self.refresh_views();
-        if let Some(current) = &mut self.tx.current {
-            current.striping.channel_lost(index, &self.tx.views);
-        }
-    }
-
-    /// A channel is gone: what it had and the peer has not confirmed is put up for claiming.
-    pub(crate) fn transmit_lost(&mut self, index: usize) {
-        self.refresh_views();
-        let tx = &mut self.channels[index].tx;
-        tx.pending = None;
-        tx.probe = false;
-        self.return_unconfirmed(index);
-    }
-
-    /// Puts up for claiming what a channel has and the peer has not confirmed.
-    fn return_unconfirmed(&mut self, index: usize) {
-        let tx = &mut self.channels[index].tx;
-        if let Some(current) = &mut self.tx.current {
-            current.open_ended.retain(|c| *c != index);
-            current.striping.channel_lost(index, &self.tx.views);
-        }
-        for run in std::mem::take(&mut tx.in_flight) {
-            let length = run.range.end - run.range.start;
-            let confirmed = tx.confirmed.saturating_sub(run.end - length).min(length);
-            if let Some(outgoing) = self.tx.find_mut(run.message) {
-                outgoing.striping.give_back(run.range.start + confirmed..run.range.end);
-                self.tx.resend = true;
-            }
-        }
-    }
-
     /// Takes in what the peer has got.
     pub(crate) fn apply_report(&mut self, report: &Report) -> Result<()> {
         for row in &report.channels {
@@ -576,38 +333,11 @@ impl State {
         }
     }
 
-    fn refresh_views(&mut self) {
+    pub(super) fn refresh_views(&mut self) {
         let now = Instant::now();
         self.tx.views.clear();
-        self.tx.views.extend(self.channels.iter_mut().map(|channel| {
-            let tx = &mut channel.tx;
-            tx.acknowledged = tx.acknowledged.max(tx.confirmed);
-            // So few have arrived by the rate, and only their acknowledgement is kept back: not worth asking the kernel.
-            let expected = |tx: &TxChannel| {
-                tx.written - tx.acknowledged <= DELAYED_ACK_BYTES && now < tx.wire_free_at + DELAYED_ACK
-            };
-            if let Some(socket) = channel.socket.as_ref().filter(|_| tx.written > tx.acknowledged && !expected(tx)) {
-                tx.acknowledged = tx.written.saturating_sub(socket.unacknowledged_bytes()).max(tx.acknowledged);
-            }
-            let unacknowledged = if expected(tx) { 0 } else { tx.written - tx.acknowledged };
-            let outstanding = tx.claimed - tx.written + unacknowledged;
-            if outstanding == 0 {
-                tx.busy_since = None;
-            }
-            let mut view = ChannelView {
-                up: channel.socket.is_some() && !tx.retiring && !tx.stalled,
-                rate_bytes_s: tx.rate.rate_bytes_s(),
-                latency_us: channel.latency_us,
-                backlog_bytes: 0,
-            };
-            let busy = tx.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since));
-            view.set_backlog(outstanding, busy.as_secs_f64() * 1e6);
-            // Acknowledged is not yet carried: a shaper, or a NIC's queue, lets a packet pass and takes its time
-            // afterwards. So small messages take turns on rails that are equal, instead of waiting on one.
-            let wire = tx.wire_free_at.saturating_duration_since(now).as_secs_f64() * view.rate_bytes_s;
-            view.backlog_bytes = view.backlog_bytes.max(wire.min(2.0 * PACKET_BYTES) as u64);
-            view
-        }));
+        let view = |c: &mut Channel| c.tx.view(c.socket.as_ref(), c.latency_us, now);
+        self.tx.views.extend(self.channels.iter_mut().map(view));
     }
 }
 
@@ -626,47 +356,10 @@ impl Tx {
             .or_else(|| self.held.iter().find(|h| h.message == message))
     }
 
-    fn find_mut(&mut self, message: u32) -> Option<&mut Outgoing> {
+    pub(super) fn find_mut(&mut self, message: u32) -> Option<&mut Outgoing> {
         match &mut self.current {
             Some(current) if current.message == message => Some(current),
             _ => self.held.iter_mut().find(|h| h.message == message),
-        }
-    }
-}
-
-/// Announces `run` on a channel; returns the control messages that took.
-fn put_run(channel: &mut TxChannel, outgoing: &mut Outgoing, index: usize, run: &Run) -> u64 {
-    let Outgoing { message, total_bytes, fragment_bytes, .. } = *outgoing;
-    let length = (run.range.end - run.range.start) as u32;
-    let confirm = outgoing.copy.is_none();
-    outgoing.begun = true;
-    channel.payload_bytes += u64::from(length);
-    match run.framing {
-        // An empty message has no fragments that a Start could announce.
-        framing if framing == Framing::Header || total_bytes == 0 => {
-            let whole = run.range == (0..total_bytes);
-            let frame = Frame::Run { message, offset: run.range.start, length, whole, confirm };
-            if whole || channel.opened == Some(message) {
-                channel.put(Some(message), run.range.clone(), &[frame]);
-                return 1;
-            }
-            channel.opened = Some(message);
-            let open = Frame::Open { message, total_bytes, confirm };
-            channel.put(Some(message), run.range.clone(), &[open, frame]);
-            2
-        }
-        Framing::Start(direction) => {
-            if !outgoing.open_ended.contains(&index) {
-                outgoing.open_ended.push(index);
-            }
-            let offset = run.range.start;
-            let start = Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm };
-            channel.put(Some(message), run.range.clone(), &[start]);
-            1
-        }
-        _ => {
-            channel.put(Some(message), run.range.clone(), &[Frame::Continue]);
-            0
         }
     }
 }
