@@ -31,8 +31,6 @@ pub struct PathInfo {
     pub rtt_us: u32,
     /// Smallest round trip seen.
     pub min_rtt_us: u32,
-    /// Segments sent again, ever.
-    pub retransmitted: u32,
     /// Time during which the receiver's window was the limit, ever.
     pub window_limited_us: u64,
     /// Time during which there was something to send, ever.
@@ -171,7 +169,6 @@ impl ChannelSocket {
             window_closed: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,
             rtt_us: info.tcpi_rtt,
             min_rtt_us: info.tcpi_min_rtt,
-            retransmitted: info.tcpi_total_retrans,
             window_limited_us: info.tcpi_rwnd_limited,
             busy_us: info.tcpi_busy_time,
         }

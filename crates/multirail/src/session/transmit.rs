@@ -38,8 +38,6 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub(crate) struct Tx {
     /// Serial number of the next message.
     pub next_message: u32,
-    /// Every message below is confirmed.
-    pub confirmed_below: u32,
     /// The message that is being claimed: the last one begun.
     pub current: Option<Outgoing>,
     /// Claimed whole, copied, and not confirmed, in order.
@@ -300,9 +298,6 @@ impl State {
             let what = format!("it confirms message {below}, and {} were sent", self.tx.next_message);
             self.fail(Failure::Protocol(what.clone()));
             return Err(Error::Protocol(what));
-        }
-        if serial_less(self.tx.confirmed_below, below) {
-            self.tx.confirmed_below = below;
         }
         while let Some(held) = self.tx.held.pop_front_if(|h| serial_less(h.message, below)) {
             self.tx.held_bytes -= held.total_bytes;
