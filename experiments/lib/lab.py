@@ -1,0 +1,207 @@
+"""Networks to measure in: a `multirail lab`, the processes on its hosts, and the CPU time that they use.
+
+Everything that is started here is ended here, also on Ctrl-C: processes have sessions of their own, so that the signal reaches
+this program alone, and this program ends them one by one and then takes the lab down.
+"""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+HOSTS = ("a", "b")
+# Rail by rail, as `multirail lab up` takes them.
+RAIL_KEYS = ("delay", "loss", "jitter", "queue")
+UNITS_MBIT = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3}
+# How long a process may take to get ready, and to end after it was asked to.
+READY_S, END_S = 10, 5
+PORT = 7717
+
+_names = itertools.count()
+
+
+def mbit_s(rate):
+    """A lab's rate as a number: "2.5gbit" is 2500, "-" (as fast as the machine) is None."""
+    if rate == "-":
+        return None
+    number, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", rate).groups()
+    return float(number) * UNITS_MBIT[unit]
+
+
+class Lab:
+    """Two hosts, a and b, joined by rails; a context manager.
+
+    `network` is a table of plan.toml: {"name": …, "rails": ["100mbit", "25mbit"]}, and where wanted "delay", "loss", "jitter" and
+    "queue" (lists, one value a rail), and "sysctl" (a table, for both hosts).
+    """
+
+    def __init__(self, multirail, network):
+        self.multirail = str(multirail)
+        self.network = network
+        self.rails = len(network["rails"])
+        self.rates_mbit_s = [mbit_s(rate) for rate in network["rails"]]
+        self.name = f"exp-{os.getpid()}-{next(_names)}"
+
+    def __enter__(self):
+        # Memory, so that no disk is measured.
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="multirail-experiment-", dir="/dev/shm"))
+        self.token_file = self.work / "token"
+        self.token_file.write_bytes(os.urandom(16).hex().encode())
+        try:
+            self._lab("up", "--hosts", ",".join(HOSTS), *self._network_flags())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._lab("down", check=False)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def _network_flags(self):
+        flags = ["--rails", ",".join(self.network["rails"])]
+        for key in RAIL_KEYS:
+            if key in self.network:
+                flags += [f"--{key}", ",".join(map(str, self.network[key]))]
+        for key, value in self.network.get("sysctl", {}).items():
+            flags += ["--sysctl", f"{key}={value}"]
+        return flags
+
+    def _lab(self, command, *arguments, check=True):
+        done = subprocess.run([self.multirail, "lab", command, "--name", self.name, *map(str, arguments)],
+                              capture_output=True, text=True, start_new_session=True)
+        if check and done.returncode != 0:
+            raise RuntimeError(f"multirail lab {command}: {done.stderr.strip()}")
+
+    def address(self, host, rail):
+        return f"10.77.{rail}.{HOSTS.index(host) + 1}"
+
+    def port(self, rail):
+        """The name of the hosts' network interface on a rail."""
+        return f"rail{rail}"
+
+    def set(self, rail, **changes):
+        """Changes a rail while the lab is up: set(1, rate="10mbit"), set(1, cut=True), set(1, up=True)."""
+        flags = []
+        for key, value in changes.items():
+            flags += [f"--{key}"] if value is True else [f"--{key}", str(value)]
+        self._lab("set", rail, *flags)
+
+    def on(self, host, *command):
+        """The command line that runs a command on a host. `lab exec` becomes the command, so its process is the command's own."""
+        return [self.multirail, "lab", "exec", "--name", self.name, host, "--", *map(str, command)]
+
+    def run(self, host, *command, **options):
+        """Runs a command on a host to its end; its output as text. Raises if it fails, unless check=False."""
+        options = {"check": True, "stdout": subprocess.PIPE, "text": True, **options}
+        return subprocess.run(self.on(host, *command), start_new_session=True, **options)
+
+    @contextlib.contextmanager
+    def start(self, host, *command, ready=None, **options):
+        """A process on a host; ends with the block, and its children with it.
+
+        `ready`: text that one of its lines on stdout contains, or a function that says whether it is ready (see `listens`).
+        Options are those of subprocess.Popen; output goes nowhere unless they say where.
+        """
+        words = ready if isinstance(ready, str) else None
+        options = {"stdout": subprocess.DEVNULL if words is None else subprocess.PIPE, "text": True, **options}
+        process = subprocess.Popen(self.on(host, *command), start_new_session=True, **options)
+        try:
+            if words is not None:
+                _wait_for_words(process, words)
+            elif ready is not None:
+                _wait_until(process, ready)
+            yield process
+        finally:
+            end(process)
+
+    def listens(self, host, port):
+        """For `start(ready=…)`: whether some process of the host listens on a TCP port."""
+        wanted = f":{port:04X}"
+
+        def ready():
+            table = self.run(host, "cat", "/proc/net/tcp", "/proc/net/tcp6").stdout
+            rows = (line.split() for line in table.splitlines())
+            return any(row[1].endswith(wanted) and row[3] == "0A" for row in rows if len(row) > 3)
+
+        return ready
+
+    @contextlib.contextmanager
+    def serve(self, root):
+        """`multirail serve` on host b; clients need `self.token_file`."""
+        with self.start("b", self.multirail, "serve", "--root", root, "--token-file", self.token_file, ready="") as process:
+            yield process
+
+
+def _wait_for_words(process, words):
+    """Until a line has them; what comes later is read and dropped, so that the process never waits for a reader."""
+    found = threading.Event()
+
+    def read():
+        with contextlib.suppress(ValueError):
+            for line in process.stdout:
+                if words in line:
+                    found.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    _wait_until(process, found.is_set)
+
+
+def _wait_until(process, ready):
+    command = " ".join(process.args[process.args.index("--") + 1:][:2])
+    deadline = time.monotonic() + READY_S
+    while not ready():
+        if process.poll() is not None:
+            raise RuntimeError(f"{command} ended with {process.returncode} before it was ready")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{command} was not ready after {READY_S} s")
+        time.sleep(0.02)
+
+
+def end(process):
+    """Ends a process that has a session of its own, and all that is left of that session."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+            # Children that outlived it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return
+
+
+class Cpu:
+    """CPU time of this machine between two points, from /proc/stat."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        self._before = self._times()
+
+    @staticmethod
+    def _times():
+        with open("/proc/stat") as stat:
+            fields = [int(field) for field in stat.readline().split()[1:9]]
+        return sum(fields), fields[3] + fields[4]
+
+    def take(self):
+        """Since the last take or reset: share of idle time over all processors, and CPU seconds that were used."""
+        total, idle = (now - then for now, then in zip(self._times(), self._before))
+        self.reset()
+        ticks = os.sysconf("SC_CLK_TCK")
+        return {"cpu_idle_share": round(idle / max(total, 1), 3), "cpu_s": round((total - idle) / ticks, 2)}
+
+
+def process_cpu_s(pid):
+    """CPU seconds that a process (not its children) has used until now."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
