@@ -34,6 +34,11 @@ pub enum Request {
         /// Fragment of the papers' strategies.
         fragment_bytes: u32,
     },
+    /// Receive messages of at most `message_bytes` until an empty one, and say what arrived when.
+    Absorb {
+        /// Length of each.
+        message_bytes: u64,
+    },
     /// Tell the CPU time this server has used, in seconds, as a little-endian `f64`.
     CpuTime,
     /// Receive files.
@@ -111,6 +116,7 @@ async fn answer(session: &mut Session, root: &std::path::Path) -> Result<()> {
                     strategy.parse().map_err(|e| Error::Protocol(format!("it asks for an echo with {e}")))?;
                 bench::echo(session, message_bytes, rounds, strategy, fragment_bytes).await?;
             }
+            Request::Absorb { message_bytes } => bench::absorb(session, message_bytes).await?,
             Request::CpuTime => session.send(&bench::cpu_seconds().to_le_bytes()).await?,
             Request::Put(request) => files::serve_put(session, root, request).await?,
             Request::Get(request) => files::serve_get(session, root, request).await?,

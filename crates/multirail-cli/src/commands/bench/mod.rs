@@ -1,9 +1,11 @@
 //! `multirail bench`: the MuniSocket ping-pong, every strategy beside plain TCP and the ideal, in one run.
 
+mod stream;
+
 use super::{SessionArgs, host_address};
 use crate::printer::Printer;
 use anyhow::Context;
-use multirail::bench::{Bench, MAX_MESSAGE_BYTES, Measured};
+use multirail::bench::{Bench, MAX_MESSAGE_BYTES, MAX_STREAM, Measured};
 use multirail::{Session, Strategy, service};
 use multirail_proto::units::{effective_mbit_s, format_size, parse_rate_mbit_s, parse_size};
 use serde::Serialize;
@@ -15,7 +17,9 @@ use std::process::ExitCode;
     after_help = "Example:\n  multirail bench node2 --sizes 8k,64k,4m --strategies tcp,two-ended,adaptive --repeat 5\n\n\
     `tcp` is one plain TCP connection on the best rail, blocking calls, none of our protocol; `oracle` a fixed split by \
     --oracle-rates, a plain connection a rail. Figures are medians over the repeats; within one repeat all lines run one after \
-    the other, and ratio_to_tcp is taken repeat by repeat."
+    the other, and ratio_to_tcp is taken repeat by repeat.\n\n\
+    A stream's figures are what the receiving application got, with a new session for each repeat:\n  \
+    multirail bench node2 --pattern stream --sizes 64k --strategies adaptive --seconds 10"
 )]
 pub struct BenchArgs {
     /// Host that runs `multirail serve`
@@ -24,6 +28,12 @@ pub struct BenchArgs {
     /// Message sizes
     #[arg(long, value_delimiter = ',', default_value = "1k,8k,64k,512k,4m", value_parser = size)]
     sizes: Vec<u64>,
+    /// `ping-pong` sends each message there and back; `stream` sends one way, one message behind the other
+    #[arg(long, value_enum, default_value_t = Pattern::PingPong)]
+    pattern: Pattern,
+    /// How long each stream lasts
+    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=MAX_STREAM.as_secs() as i64))]
+    seconds: u32,
     /// What to measure: tcp, oracle, or a strategy
     #[arg(long, value_delimiter = ',', default_value = "tcp,single,equal-partition,shared-counter,two-ended,adaptive")]
     strategies: Vec<Line>,
@@ -35,6 +45,12 @@ pub struct BenchArgs {
     oracle_rates: Vec<f64>,
     #[command(flatten)]
     session: SessionArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Pattern {
+    PingPong,
+    Stream,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,7 +114,12 @@ struct Row {
 }
 
 pub fn run(args: BenchArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    service::block_on(async { Ok(measure(&args, printer).await) })?
+    service::block_on(async {
+        Ok(match args.pattern {
+            Pattern::PingPong => measure(&args, printer).await,
+            Pattern::Stream => stream::measure(&args, printer).await,
+        })
+    })?
 }
 
 async fn measure(args: &BenchArgs, printer: &Printer) -> anyhow::Result<ExitCode> {

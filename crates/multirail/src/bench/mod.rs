@@ -1,5 +1,10 @@
 //! The MuniSocket ping-pong (paper, section 3.2), and what it is held against: plain TCP and the ideal fixed split.
 
+mod stream;
+
+pub(crate) use stream::absorb;
+pub use stream::{INTERVAL, MAX_STREAM, Streamed};
+
 use crate::error::{Error, Result};
 use crate::handshake::Token;
 use crate::service::{self, Request};
@@ -14,9 +19,13 @@ use std::time::{Duration, Instant};
 pub const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 /// Round trips before the counted ones: they open the congestion windows and measure the rails.
 const WARM_UP_ROUNDS: u32 = 3;
+/// ... unless they take this long: then it is so much data that the windows are open.
+const WARM_UP_TIME: Duration = Duration::from_secs(1);
 /// One measurement takes about this long, within the bounds of rounds.
 const MEASURE_TIME: Duration = Duration::from_millis(250);
 const MIN_ROUNDS: u32 = 3;
+/// A round trip that takes longer than this is measured once.
+const LONG_ROUND: Duration = Duration::from_secs(1);
 const MAX_ROUNDS: u32 = 2000;
 
 /// Round trips of one measurement.
@@ -127,8 +136,11 @@ impl Bench {
     /// Round trips of a message over the session with `strategy`.
     pub async fn session(&mut self, message_bytes: u64, strategy: Strategy, fragment_bytes: u32) -> Result<Measured> {
         self.session.set_strategy(strategy, fragment_bytes);
-        let probe = self.session_rounds(message_bytes, WARM_UP_ROUNDS, strategy, fragment_bytes).await?;
-        let rounds = rounds_for(probe.last().copied().unwrap_or(0.0));
+        let mut warm_up = WarmUp::default();
+        while warm_up.goes_on() {
+            warm_up.add(&self.session_rounds(message_bytes, 1, strategy, fragment_bytes).await?);
+        }
+        let rounds = rounds_for(warm_up.last_us);
         let (cpu, control) = (self.both_cpu_s().await?, self.session.stats().control_messages);
         let round_trips_us = self.session_rounds(message_bytes, rounds, strategy, fragment_bytes).await?;
         let control = self.session.stats().control_messages - control;
@@ -181,8 +193,11 @@ impl Bench {
 
     async fn fixed(&mut self, split: &[u64]) -> Result<Measured> {
         let failed = Error::io("a plain connection");
-        let probe = self.fixed_rounds(split, WARM_UP_ROUNDS).map_err(&failed)?;
-        let rounds = rounds_for(probe.last().copied().unwrap_or(0.0));
+        let mut warm_up = WarmUp::default();
+        while warm_up.goes_on() {
+            warm_up.add(&self.fixed_rounds(split, 1).map_err(&failed)?);
+        }
+        let rounds = rounds_for(warm_up.last_us);
         let cpu = self.both_cpu_s().await?;
         let round_trips_us = self.fixed_rounds(split, rounds).map_err(&failed)?;
         let cpu_s = self.both_cpu_s().await? - cpu;
@@ -270,7 +285,28 @@ pub async fn measure_rails(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Round trips that are not counted.
+#[derive(Default)]
+struct WarmUp {
+    rounds: u32,
+    total_us: f64,
+    last_us: f64,
+}
+
+impl WarmUp {
+    fn goes_on(&self) -> bool {
+        self.rounds < WARM_UP_ROUNDS && self.total_us < WARM_UP_TIME.as_secs_f64() * 1e6
+    }
+
+    fn add(&mut self, round_trips_us: &[f64]) {
+        self.rounds += round_trips_us.len() as u32;
+        self.total_us += round_trips_us.iter().sum::<f64>();
+        self.last_us = round_trips_us.last().copied().unwrap_or(0.0);
+    }
+}
+
 fn rounds_for(round_trip_us: f64) -> u32 {
     let rounds = MEASURE_TIME.as_secs_f64() * 1e6 / round_trip_us.max(1.0);
-    (rounds as u32).clamp(MIN_ROUNDS, MAX_ROUNDS)
+    let min = if round_trip_us > LONG_ROUND.as_secs_f64() * 1e6 { 1 } else { MIN_ROUNDS };
+    (rounds as u32).clamp(min, MAX_ROUNDS)
 }
