@@ -31,6 +31,8 @@ pub struct PathInfo {
     pub rtt_us: u32,
     /// Smallest round trip seen.
     pub min_rtt_us: u32,
+    /// The rate at which the kernel last saw bytes acknowledged; while there was little to send, less than the path's.
+    pub delivery_bytes_s: f64,
     /// Time during which the receiver's window was the limit, ever.
     pub window_limited_us: u64,
     /// Time during which there was something to send, ever.
@@ -169,6 +171,7 @@ impl ChannelSocket {
             window_closed: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,
             rtt_us: info.tcpi_rtt,
             min_rtt_us: info.tcpi_min_rtt,
+            delivery_bytes_s: info.tcpi_delivery_rate as f64,
             window_limited_us: info.tcpi_rwnd_limited,
             busy_us: info.tcpi_busy_time,
         }

@@ -21,7 +21,7 @@ const MIN_RUN_US: f64 = 1_000.0;
 /// where writing 16 KiB took the host up to a millisecond.
 const FIRST_RUN_US: f64 = 350.0;
 /// What the hosts spend on one more channel for a message: a write, a wake-up and a read.
-const EXTRA_CHANNEL_US: f64 = 15.0;
+const EXTRA_CHANNEL_US: f64 = 30.0;
 /// A channel that brings the finish forward by less is left out: its rate is not known better than that.
 const MIN_GAIN: f64 = 0.02;
 /// Assumed of all channels while none has been measured, in bytes per microsecond: 100 Mbit/s.

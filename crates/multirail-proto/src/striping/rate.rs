@@ -13,12 +13,16 @@ const QUICK_MEMORY_US: f64 = 20_000.0;
 const CHANGE: f64 = 0.25;
 /// The quick memory's word counts once it has seen this much busy time.
 const QUICK_ENOUGH_US: f64 = 10_000.0;
+/// Above this, messages mostly have arrived whole when they are read: the receiver sees few of them in the middle, the slow ones.
+const FAST_BYTES_S: f64 = 100e6;
 
 /// A channel's rate, averaged over its recent busy time, and from anew when it changes.
 #[derive(Debug, Clone, Default)]
 pub struct RateEstimator {
     steady: Average,
     quick: Average,
+    /// What the sender's kernel last saw acknowledged, on a path that outruns its reader.
+    delivered_bytes_s: f64,
 }
 
 impl RateEstimator {
@@ -35,9 +39,22 @@ impl RateEstimator {
         }
     }
 
+    /// Whether the path is faster than what the receiver can see of it.
+    pub fn outruns_reader(&self) -> bool {
+        let seen = self.steady.rate_bytes_s();
+        seen == 0.0 || seen > FAST_BYTES_S
+    }
+
+    /// Takes the rate at which the sender's kernel saw bytes acknowledged. It counts while the path outruns its reader: on a
+    /// slower one it is the worse measure, since a packet that finds the wire idle passes at once.
+    pub fn delivered(&mut self, rate_bytes_s: f64) {
+        self.delivered_bytes_s = rate_bytes_s;
+    }
+
     /// Bytes a second; 0 while nothing was measured.
     pub fn rate_bytes_s(&self) -> f64 {
-        self.steady.rate_bytes_s()
+        let seen = self.steady.rate_bytes_s();
+        if self.outruns_reader() { seen.max(self.delivered_bytes_s) } else { seen }
     }
 }
 
@@ -93,6 +110,19 @@ mod tests {
             e.report(if i % 2 == 0 { 11_000 } else { 14_000 }, 1_000);
         }
         assert!((e.rate_bytes_s() / 12.5e6 - 1.0).abs() < 0.02, "{}", e.rate_bytes_s());
+    }
+
+    #[test]
+    fn the_senders_word_counts_where_the_path_outruns_the_reader() {
+        let mut e = RateEstimator::default();
+        e.delivered(3e9);
+        assert_eq!(e.rate_bytes_s(), 3e9, "nothing was seen in the middle");
+        e.report(400_000, 1_000);
+        assert_eq!(e.rate_bytes_s(), 3e9, "only the slow ones were");
+        let mut slow = RateEstimator::default();
+        slow.delivered(3e9);
+        slow.report(12_500, 1_000);
+        assert!((slow.rate_bytes_s() - 12.5e6).abs() < 1.0);
     }
 
     #[test]

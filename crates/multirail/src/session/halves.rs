@@ -43,7 +43,11 @@ impl Sender {
     /// `message` itself, and it returns when the peer's application has received it. Not cancel-safe: dropping the
     /// future in the middle of a longer message ends the session.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        let copy = (message.len() as u64 <= COPY_LIMIT_BYTES).then(|| message.to_vec());
+        let copy = (message.len() as u64 <= COPY_LIMIT_BYTES).then(|| {
+            let mut copy = self.shared.lock().tx.buffer(message.len());
+            copy.extend_from_slice(message);
+            copy
+        });
         self.drive(&mut SliceSource(message), copy, 1).await
     }
 
@@ -209,7 +213,8 @@ impl Shared {
         loop {
             let begins = !bytes.is_empty() && state.can_begin(bytes.len() as u64);
             if begins {
-                state.begin_message(bytes.len() as u64, Some(std::mem::take(bytes)), 1);
+                let next = state.tx.buffer(bytes.len());
+                state.begin_message(bytes.len() as u64, Some(std::mem::replace(bytes, next)), 1);
             }
             state.poll_transmit(cx, None);
             state.check()?;

@@ -21,6 +21,10 @@ pub const COPY_LIMIT_BYTES: u64 = 64 << 10;
 pub const WINDOW_BYTES: u64 = 4 << 20;
 /// At most so many messages are copied and not confirmed, however small.
 pub const MAX_HELD_MESSAGES: usize = 4096;
+/// Buffers of confirmed copies that are kept for the next ones, and how long a message must be to get one: the allocator would
+/// give the memory back to the system each time, and take it page by page.
+const MAX_SPARES: usize = 16;
+const MIN_SPARE_BYTES: usize = 16 << 10;
 /// What a new channel sends first, and an unused one now and then, so that the peer can tell its rate.
 pub(crate) const PROBE_BYTES: u32 = 32 << 10;
 /// A channel's socket holds unsent what it can send in this time: enough to bridge a wake-up, little enough to stay free.
@@ -43,6 +47,8 @@ pub(crate) struct Tx {
     /// Claimed whole, copied, and not confirmed, in order.
     held: VecDeque<Outgoing>,
     held_bytes: u64,
+    /// Empty buffers with room for a long copy.
+    spares: Vec<Vec<u8>>,
     /// Some held message has something given back.
     pub(super) resend: bool,
     pub(super) views: Vec<ChannelView>,
@@ -290,6 +296,10 @@ impl State {
                 channel.tx.in_flight.pop_front();
             }
             channel.tx.rate.report(row.busy_bytes, row.busy_us);
+            let fast = channel.tx.rate.outruns_reader() && channel.tx.confirmed >= u64::from(PROBE_BYTES);
+            if let Some(socket) = channel.socket.as_ref().filter(|_| fast) {
+                channel.tx.rate.delivered(socket.info().delivery_bytes_s);
+            }
         }
         self.follow_rates();
         self.close_heard |= report.close_heard;
@@ -301,8 +311,11 @@ impl State {
         }
         while let Some(held) = self.tx.held.pop_front_if(|h| serial_less(h.message, below)) {
             self.tx.held_bytes -= held.total_bytes;
+            self.tx.keep_spare(held);
         }
-        self.tx.current.take_if(|c| serial_less(c.message, below));
+        if let Some(current) = self.tx.current.take_if(|c| serial_less(c.message, below)) {
+            self.tx.keep_spare(current);
+        }
         Ok(())
     }
 
@@ -343,6 +356,21 @@ impl Outgoing {
 }
 
 impl Tx {
+    /// An empty buffer for the copy of a message of `bytes`.
+    pub(crate) fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let spare = if bytes < MIN_SPARE_BYTES { None } else { self.spares.pop() };
+        spare.unwrap_or_else(|| Vec::with_capacity(bytes))
+    }
+
+    fn keep_spare(&mut self, confirmed: Outgoing) {
+        if let Some(mut copy) = confirmed.copy.filter(|c| c.capacity() >= MIN_SPARE_BYTES)
+            && self.spares.len() < MAX_SPARES
+        {
+            copy.clear();
+            self.spares.push(copy);
+        }
+    }
+
     fn find(&self, message: Option<u32>) -> Option<&Outgoing> {
         let message = message?;
         self.current
