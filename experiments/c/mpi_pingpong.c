@@ -1,5 +1,5 @@
-/* Ping-pong between two ranks of MPI, by the method of `multirail bench`: rank 0 reads measurements from standard input
- * (rounds.h), rank 1 sends back.
+/* Ping-pong between two ranks of MPI, by the method of `multirail bench`: rank 0 reads message sizes from standard
+ * input (rounds.h), rank 1 sends back.
  *
  * MPI waits by spinning. Between measurements rank 1 sleeps between looks, so that lines measured meanwhile have the CPU.
  */

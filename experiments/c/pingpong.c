@@ -4,8 +4,8 @@
  *   pingpong client ADDRESS PORT [--bind ADDRESS] [--mptcp]
  *   pingpong load   ADDRESS PORT [--bind ADDRESS] [--mptcp] --bytes N --seconds S [--pause-us P]
  *
- * The server says `ready` and answers until it is ended. The client stays connected and reads a measurement a line from
- * standard input (rounds.h says what is in it); each is answered by a line of JSON. `load` is one line at its end.
+ * The server says `ready` and answers until it is ended. The client stays connected and measures each
+ * message size that it reads from standard input, one a line (rounds.h). `load` prints one line, at its end.
  */
 #define _GNU_SOURCE
 #include "rounds.h"

@@ -1,9 +1,7 @@
 /* How a message size is measured, whatever carries the messages; as `multirail bench` does it.
  *
- * A measurement is a line of standard input:
- *   MESSAGE_BYTES WARM_UP_ROUNDS WARM_UP_BYTES MIN_ROUNDS MEASURE_MS
- * Warm-up rounds do not count; they are of at most WARM_UP_BYTES. Then as many rounds as fit into MEASURE_MS by the last
- * warm-up round, at least MIN_ROUNDS. The answer is a line of JSON.
+ * A line of standard input is a message size in bytes; the answer is a line of JSON. Rounds that do not count come first: three,
+ * or as many as take a second. Then as many as fit into a quarter of a second, at least three; one if it takes more than a second.
  */
 #pragma once
 #include <math.h>
@@ -15,6 +13,11 @@
 #include <time.h>
 
 #define MAX_MESSAGE_BYTES (1ull << 30)
+#define WARM_UP_ROUNDS 3
+#define WARM_UP_US 1e6
+#define MEASURE_US 250e3
+#define MIN_ROUNDS 3
+#define LONG_ROUND_US 1e6
 #define MAX_ROUNDS 2000
 
 /* What carries messages. */
@@ -62,23 +65,19 @@ static inline int by_size(const void *a, const void *b) {
 
 /* Answers lines until standard input ends. */
 static inline void measure_lines(const struct rounds *rounds) {
-    unsigned long long message_bytes, warm_up_bytes;
-    unsigned warm_up_rounds, min_rounds;
-    double measure_ms;
     static double times[MAX_ROUNDS];
-    char line[256];
+    char line[64];
     while (fgets(line, sizeof line, stdin)) {
-        if (sscanf(line, "%llu %u %llu %u %lf", &message_bytes, &warm_up_rounds, &warm_up_bytes, &min_rounds, &measure_ms) != 5)
-            fail("not a measurement: %s", line);
-        if (message_bytes == 0 || message_bytes > MAX_MESSAGE_BYTES || warm_up_rounds == 0 || warm_up_rounds > MAX_ROUNDS ||
-            min_rounds == 0 || min_rounds > MAX_ROUNDS)
-            fail("out of bounds: %s", line);
-        if (warm_up_bytes > message_bytes) warm_up_bytes = message_bytes;
+        unsigned long long message_bytes = strtoull(line, NULL, 10);
+        if (message_bytes == 0 || message_bytes > MAX_MESSAGE_BYTES) fail("a message of 1 byte to 1 GiB, not: %s", line);
         char *buffer = new_buffer(message_bytes);
-        rounds->go(rounds->context, buffer, warm_up_bytes, warm_up_rounds, times);
-        double expected_us = times[warm_up_rounds - 1] * (double)message_bytes / (double)warm_up_bytes;
-        double fit = measure_ms * 1e3 / fmax(expected_us, 1.0);
-        uint64_t count = (uint64_t)fmin(fmax(fit, min_rounds), MAX_ROUNDS);
+        double last_us = 0, warm_up_us = 0;
+        for (int i = 0; i < WARM_UP_ROUNDS && warm_up_us < WARM_UP_US; i++) {
+            rounds->go(rounds->context, buffer, message_bytes, 1, &last_us);
+            warm_up_us += last_us;
+        }
+        double least = last_us > LONG_ROUND_US ? 1 : MIN_ROUNDS;
+        uint64_t count = (uint64_t)fmin(fmax(MEASURE_US / fmax(last_us, 1.0), least), MAX_ROUNDS);
         double cpu = rounds->cpu_s(rounds->context);
         rounds->go(rounds->context, buffer, message_bytes, count, times);
         cpu = rounds->cpu_s(rounds->context) - cpu;

@@ -1,0 +1,131 @@
+"""What several tools need: the programs of experiments/c, a process that answers line by line, rows of repeats."""
+
+import contextlib
+import json
+import os
+import pathlib
+import queue
+import re
+import shutil
+import subprocess
+import threading
+
+HOME = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = HOME.parent / "target/experiments"
+# One value a repeat, where a tool knows it.
+FIELDS = ("effective_mbit_s", "rtt_us_mean", "rtt_us_p99", "rounds", "cpu_s_per_gib")
+# No measurement of one size takes longer.
+LIMIT_S = 100
+END_S = 5
+# Root's PATH may lack them.
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+
+
+def missing(*commands):
+    """Why a tool that needs these commands cannot run; None if it can."""
+    absent = [command for command in commands if shutil.which(command, path=PATH) is None]
+    return f"not installed: {', '.join(absent)}" if absent else None
+
+
+def command(name):
+    return shutil.which(name, path=PATH)
+
+
+def program(name, compiler="cc"):
+    """A program of experiments/c, compiled if it is older than its source."""
+    source, header, binary = HOME / f"c/{name}.c", HOME / "c/rounds.h", PROGRAMS / name
+    if not binary.exists() or binary.stat().st_mtime < max(source.stat().st_mtime, header.stat().st_mtime):
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        fresh = binary.with_suffix(f".{os.getpid()}")
+        subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", fresh, source, "-lm"], check=True)
+        fresh.rename(binary)
+    return binary
+
+
+def effective_mbit_s(message_bytes, rtt_us):
+    return 8 * message_bytes / (rtt_us / 2)
+
+
+def delay_ms(lab, rail):
+    """One way, as the network's plan says."""
+    given = lab.network.get("delay", [])
+    number, unit = re.fullmatch(r"([0-9.]+)(us|ms|s)", str(given[rail])).groups() if rail < len(given) else ("0", "ms")
+    return float(number) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
+
+
+def best_rail(lab):
+    """What one connection is best on: the fastest rail, and of those the nearest."""
+    return min(range(lab.rails), key=lambda rail: (-(lab.rates_mbit_s[rail] or float("inf")), delay_ms(lab, rail), rail))
+
+
+class Client:
+    """A ping-pong client that stays up: a message size goes in, a line of JSON comes out."""
+
+    def __init__(self, process, line):
+        self.process, self.line = process, line
+        self.answers = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        with contextlib.suppress(ValueError):
+            for answer in self.process.stdout:
+                self.answers.put(answer)
+        self.answers.put(None)
+
+    def measure(self, message_bytes, _seconds):
+        try:
+            self.process.stdin.write(f"{message_bytes}\n")
+            self.process.stdin.flush()
+            answer = self.answers.get(timeout=LIMIT_S)
+        except queue.Empty:
+            raise TimeoutError(f"took longer than {LIMIT_S} s") from None
+        if answer is None:
+            errors = self.process.stderr.read() if self.process.stderr else ""
+            raise RuntimeError(f"ended: {errors.strip()[-300:]}")
+        return [{"line": self.line, **json.loads(answer)}]
+
+    def close(self):
+        """In good order, if it can."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self.process.stdin.close()
+            self.process.wait(END_S)
+
+
+@contextlib.contextmanager
+def client(lab, line, *words):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with lab.start("a", *words, **pipes) as process:
+        open_client = Client(process, line)
+        try:
+            yield open_client
+        finally:
+            open_client.close()
+
+
+def gather(measurements):
+    """Rows of several repeats, line by line, into one row a line."""
+    lines = {}
+    for rows in measurements:
+        for row in rows:
+            lines.setdefault(row["line"], []).append(row)
+    for repeats in lines.values():
+        lists = {field: [round(row[field], 3) for row in repeats] for field in FIELDS if field in repeats[-1]}
+        yield {**repeats[-1], **lists}
+
+
+def messages(name, session):
+    """The `messages` of a tool with sessions: one session for all sizes, a new one after a failure."""
+
+    def run(lab, sizes, repeats, seconds):
+        with contextlib.ExitStack() as stack:
+            opened = None
+            for message_bytes in sizes:
+                try:
+                    opened = opened or stack.enter_context(session(lab))
+                    yield from gather([opened.measure(message_bytes, seconds) for _ in range(repeats)])
+                except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
+                    opened = None
+                    stack.close()
+                    yield {"line": name, "message_bytes": message_bytes, "reason": str(error)}
+
+    return run

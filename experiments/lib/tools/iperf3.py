@@ -1,0 +1,50 @@
+"""iperf3 on the best rail: what its users get, which is one path. A stream one way and no ping-pong, so it stands beside messages
+of 64 MiB and longer only."""
+
+import contextlib
+import json
+import subprocess
+
+from tools.common import LIMIT_S, best_rail, messages, missing
+
+NAME = "iperf3"
+PORT = 7814
+STREAMS = (1, 4, 8)
+LEAST_BYTES = 64 << 20
+# Not counted: congestion windows open.
+OMIT_S = 1
+MAX_S = 3
+
+
+def available(_lab):
+    return missing("iperf3")
+
+
+class Session:
+    def __init__(self, lab):
+        self.lab = lab
+
+    def measure(self, message_bytes, seconds):
+        return [self.stream(message_bytes, seconds, streams) for streams in STREAMS] if message_bytes >= LEAST_BYTES else []
+
+    def stream(self, message_bytes, seconds, streams):
+        lab, rail, seconds = self.lab, best_rail(self.lab), min(seconds, MAX_S)
+        with lab.start("b", "iperf3", "-s", "-1", "-p", PORT, ready=lab.listens("b", PORT), stderr=subprocess.DEVNULL):
+            done = lab.run("a", "iperf3", "-J", "-c", lab.address("b", rail), "-B", lab.address("a", rail), "-p", PORT, "-P", streams,
+                           "-t", seconds, "-O", OMIT_S, timeout=LIMIT_S, check=False, stderr=subprocess.PIPE)
+        end = json.loads(done.stdout).get("end", {})
+        if "sum_received" not in end:
+            raise RuntimeError(f"iperf3: {json.loads(done.stdout).get('error', done.stderr)}")
+        seconds_and_bytes = end["sum_received"]
+        cpu = sum(end["cpu_utilization_percent"][side] for side in ("host_total", "remote_total")) / 100 * seconds_and_bytes["seconds"]
+        return {"line": f"{NAME} -P {streams}", "message_bytes": message_bytes, "stream_s": seconds,
+                "effective_mbit_s": seconds_and_bytes["bits_per_second"] / 1e6,
+                "cpu_s_per_gib": cpu / (seconds_and_bytes["bytes"] / (1 << 30))}
+
+
+@contextlib.contextmanager
+def session(lab):
+    yield Session(lab)
+
+
+messages = messages(NAME, session)

@@ -1,0 +1,43 @@
+"""Open MPI over TCP on all rails: experiments/c/mpi_pingpong.c, a rank on each host.
+
+mpirun starts what it needs on the other host through a small script instead of ssh. Both hosts are one machine: each rank gets a
+host name of its own, and nothing but TCP (`btl tcp,self`) may carry messages.
+"""
+
+import contextlib
+import shlex
+
+from tools.common import client, messages, missing, program
+
+NAME = "openmpi"
+
+
+def available(_lab):
+    return missing("mpirun", "mpicc", "orted", "unshare")
+
+
+def renamed(host, rest):
+    """A shell command with a host name of its own."""
+    return f"hostname experiment-{host} && exec {rest}"
+
+
+@contextlib.contextmanager
+def session(lab):
+    agent = lab.work / "mpi-agent"
+    enter = shlex.join(lab.on("b", "unshare", "--uts", "sh", "-c"))
+    # mpirun calls it with a host and a command, as it would ssh.
+    agent.write_text(f'#!/bin/sh\nshift\nexec {enter} "{renamed("b", "$*")}"\n')
+    agent.chmod(0o700)
+    ports = ",".join(lab.port(rail) for rail in range(lab.rails))
+    settings = {"plm_rsh_agent": agent, "orte_tmpdir_base": lab.work, "pml": "ob1", "btl": "tcp,self",
+                "btl_tcp_if_include": ports, "oob_tcp_if_include": lab.port(0)}
+    words = ["mpirun", "--allow-run-as-root", "-np", "2", "--map-by", "node", "--bind-to", "none",
+             "--host", f"{lab.address('a', 0)}:1,{lab.address('b', 0)}:1"]
+    for name, value in settings.items():
+        words += ["--mca", name, str(value)]
+    words.append(str(program("mpi_pingpong", "mpicc")))
+    with client(lab, NAME, "unshare", "--uts", "sh", "-c", renamed("a", shlex.join(words))) as opened:
+        yield opened
+
+
+messages = messages(NAME, session)

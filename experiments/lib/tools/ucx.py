@@ -1,0 +1,83 @@
+"""UCX over TCP on all rails: ucx_perftest's tag matching ping-pong (tag_lat).
+
+What differs from the other tools: each measurement is a process of its own; the number of rounds has to be known before, so it
+comes from the rate of the fastest rail; CPU time is not reported.
+
+UCX 1.13 gives a connection to each device, but where devices look alike to it, it connects several of them to the same address of
+the peer, and all goes over one rail (openucx/ucx issue 9763). A byte of difference in the MTU is enough for it to tell them
+apart, so that is what it gets while it is measured.
+"""
+
+import contextlib
+import subprocess
+
+from tools.common import LIMIT_S, best_rail, delay_ms, effective_mbit_s, messages, missing
+
+NAME = "ucx"
+PORT = 7813
+MAX_RAILS = 4
+MTU = 1500
+# As in rounds.h.
+WARM_UP_ROUNDS, WARM_UP_S = 3, 1.0
+MEASURE_S, MIN_ROUNDS, LONG_ROUND_S, MAX_ROUNDS = 0.25, 3, 1.0, 2000
+# For rails as fast as the machine, and for what a round trip takes besides.
+UNSHAPED_MBIT_S, ROUND_US = 4000, 100
+
+
+def available(_lab):
+    return missing("ucx_perftest")
+
+
+def rounds(lab, message_bytes):
+    """Rounds that do not count, and rounds that do."""
+    rail = best_rail(lab)
+    rate = lab.rates_mbit_s[rail] or UNSHAPED_MBIT_S
+    round_s = 2 * (8e-6 * message_bytes / rate + delay_ms(lab, rail) / 1e3) + ROUND_US / 1e6
+    warm_up = min(WARM_UP_ROUNDS, 1 + int(WARM_UP_S / round_s))
+    least = 1 if round_s > LONG_ROUND_S else MIN_ROUNDS
+    return warm_up, max(least, min(MAX_ROUNDS, int(MEASURE_S / round_s)))
+
+
+@contextlib.contextmanager
+def told_apart(lab):
+    def set_all(difference):
+        links = "\n".join(f"link set {lab.port(rail)} mtu {MTU - rail * difference}" for rail in range(lab.rails))
+        for host in ("a", "b"):
+            lab.run(host, "ip", "-batch", "-", input=links)
+
+    set_all(1)
+    try:
+        yield
+    finally:
+        set_all(0)
+
+
+class Session:
+    def __init__(self, lab):
+        self.lab = lab
+        rails = min(lab.rails, MAX_RAILS)
+        devices = ",".join(lab.port(rail) for rail in range(lab.rails))
+        self.environment = ["env", "UCX_TLS=tcp", f"UCX_NET_DEVICES={devices}", f"UCX_MAX_EAGER_RAILS={rails}",
+                            f"UCX_MAX_RNDV_RAILS={rails}"]
+
+    def measure(self, message_bytes, _seconds):
+        lab, (warm_up, counted) = self.lab, rounds(self.lab, message_bytes)
+        address = lab.address("b", best_rail(lab))
+        with told_apart(lab), lab.start("b", *self.environment, "ucx_perftest", "-p", PORT, ready=lab.listens("b", PORT)):
+            done = lab.run("a", *self.environment, "ucx_perftest", address, "-p", PORT, "-t", "tag_lat", "-s", message_bytes,
+                           "-w", warm_up, "-n", counted, "-f", "-v", timeout=LIMIT_S, check=False, stderr=subprocess.PIPE)
+        # Iterations, a percentile, an average since the last report, an average of all; half a round trip each.
+        values = done.stdout.strip().splitlines()[-1].split(",") if done.returncode == 0 and done.stdout.strip() else []
+        if len(values) < 4:
+            raise RuntimeError(f"ucx_perftest: {(done.stderr or done.stdout).strip()[-300:]}")
+        rtt_us = 2 * float(values[3])
+        return [{"line": NAME, "message_bytes": message_bytes, "rounds": counted, "rtt_us_mean": rtt_us,
+                 "effective_mbit_s": effective_mbit_s(message_bytes, rtt_us)}]
+
+
+@contextlib.contextmanager
+def session(lab):
+    yield Session(lab)
+
+
+messages = messages(NAME, session)
