@@ -1,16 +1,18 @@
 //! The bytes on a connection.
 //!
 //! A *data channel* carries frames: a fixed header and, for most kinds, payload. A header is 16 bytes and announces a whole run
-//! (DESIGN decision 3), except for the two-ended strategy, whose *Start* takes 32 and whose further fragments take one
-//! marker byte each: the paper (section 4.1) leaves open how a receiver tells a fragment from the next control message.
+//! (DESIGN decision 3). A message that is one run takes 8, because of a small one on a slow rail they are per cents. The
+//! two-ended strategy's *Start* takes 32 and its further fragments one marker byte each: the paper (section 4.1) leaves open
+//! how a receiver tells a fragment from the next control message.
 //!
 //! ```text
-//! RUN       kind=1 flags message:u32 length:u32 offset:u48          payload: length bytes
-//! OPEN      kind=2 flags message:u32 0:u16      total:u64           once per channel and message, unless a run is the whole
+//! RUN       kind=1 0     message:u32 length:u32 offset:u48          payload: length bytes
+//! OPEN      kind=2 flags message:u32 0:u16      total:u64           once per channel and message
 //! PAD       kind=3 0     0:u32       length:u32 0:u48               payload: length bytes, thrown away
 //! START     kind=4 flags message:u32 fragment:u32 0:u48 offset:u64 total:u64    payload: one fragment
 //! CONTINUE  kind=5                                                  payload: the next fragment
 //! END       kind=6 0     message:u32 0:u80
+//! WHOLE     kind=7 flags message:u16 length:u32                     payload: a message
 //! ```
 //!
 //! Integers are little-endian. The *control connection* and the handshake carry [`packet`]s: a length and a postcard body.
@@ -18,8 +20,10 @@
 use crate::striping::Direction;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of every frame header but *Start* and *Continue*.
+/// Bytes of every frame header but *Whole*, *Start* and *Continue*.
 pub const HEADER_BYTES: usize = 16;
+/// Bytes of a *Whole* header.
+pub const WHOLE_BYTES: usize = 8;
 /// Bytes of a *Start* header.
 pub const START_BYTES: usize = 32;
 /// The most header bytes that can stand before one run's payload: End, Open and Run, or End and Start.
@@ -37,10 +41,9 @@ const PAD: u8 = 3;
 const START: u8 = 4;
 const CONTINUE: u8 = 5;
 const END: u8 = 6;
+const WHOLE: u8 = 7;
 /// The sender waits until the message is confirmed.
 const FLAG_CONFIRM: u8 = 1;
-/// Run: it is the whole message.
-const FLAG_WHOLE: u8 = 2;
 /// Start: from right to left.
 const FLAG_DECREMENT: u8 = 2;
 
@@ -55,9 +58,14 @@ pub enum Frame {
         offset: u64,
         /// How many follow.
         length: u32,
-        /// The run is the whole message: no Open stands before it.
-        whole: bool,
-        /// With `whole`: the sender waits for this message to be confirmed.
+    },
+    /// All bytes of a message follow: no Open stands before it.
+    Whole {
+        /// The lower half of the message's serial number: never so many messages are on their way that it is not clear which.
+        message_low: u16,
+        /// Its length.
+        length: u32,
+        /// The sender waits for this message to be confirmed.
         confirm: bool,
     },
     /// Runs of `message` follow on this channel, and it is `total_bytes` long.
@@ -132,9 +140,8 @@ impl Frame {
         let out = &mut out[..size];
         out.fill(0);
         match *self {
-            Frame::Run { message, offset, length, whole, confirm } => {
+            Frame::Run { message, offset, length } => {
                 out[0] = RUN;
-                out[1] = flag(whole, FLAG_WHOLE) | flag(confirm, FLAG_CONFIRM);
                 out[2..6].copy_from_slice(&message.to_le_bytes());
                 out[6..10].copy_from_slice(&length.to_le_bytes());
                 out[10..16].copy_from_slice(&offset.to_le_bytes()[..6]);
@@ -157,6 +164,12 @@ impl Frame {
                 out[16..24].copy_from_slice(&offset.to_le_bytes());
                 out[24..32].copy_from_slice(&total_bytes.to_le_bytes());
             }
+            Frame::Whole { message_low, length, confirm } => {
+                out[0] = WHOLE;
+                out[1] = flag(confirm, FLAG_CONFIRM);
+                out[2..4].copy_from_slice(&message_low.to_le_bytes());
+                out[4..8].copy_from_slice(&length.to_le_bytes());
+            }
             Frame::Continue => out[0] = CONTINUE,
             Frame::End { message } => {
                 out[0] = END;
@@ -170,6 +183,7 @@ impl Frame {
     pub fn encoded_bytes(&self) -> usize {
         match self {
             Frame::Start { .. } => START_BYTES,
+            Frame::Whole { .. } => WHOLE_BYTES,
             Frame::Continue => 1,
             _ => HEADER_BYTES,
         }
@@ -181,22 +195,27 @@ impl Frame {
         let size = match kind {
             RUN | OPEN | PAD | END => HEADER_BYTES,
             START => START_BYTES,
+            WHOLE => WHOLE_BYTES,
             CONTINUE => return Ok(Some((Frame::Continue, 1))),
             other => return Err(WireError::UnknownKind(other)),
         };
         let Some(header) = bytes.get(..size) else { return Ok(None) };
         let u32_at = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        let message = u32_at(2);
         let confirm = header[1] & FLAG_CONFIRM != 0;
+        if kind == WHOLE {
+            let (message_low, length) = (u16::from_le_bytes([header[2], header[3]]), u32_at(4));
+            bounded("whole", "length", u64::from(length), 0, u64::from(MAX_RUN_LENGTH))?;
+            return Ok(Some((Frame::Whole { message_low, length, confirm }, size)));
+        }
+        let message = u32_at(2);
         let frame = match kind {
             RUN => {
                 let offset = u64_at(8) >> 16;
                 let length = u32_at(6);
-                let whole = header[1] & FLAG_WHOLE != 0;
                 bounded("run", "length", u64::from(length), 0, u64::from(MAX_RUN_LENGTH))?;
-                bounded("run", "offset", offset, 0, if whole { 0 } else { MAX_MESSAGE_BYTES - u64::from(length) })?;
-                Frame::Run { message, offset, length, whole, confirm }
+                bounded("run", "offset", offset, 0, MAX_MESSAGE_BYTES - u64::from(length))?;
+                Frame::Run { message, offset, length }
             }
             OPEN => {
                 let total_bytes = u64_at(8);
@@ -342,9 +361,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn frames() -> impl Strategy<Value = Frame> {
-        let run = (any::<u32>(), 0..1u64 << 40, 0..1u32 << 20, any::<bool>()).prop_map(
-            |(message, offset, length, confirm)| Frame::Run { message, offset, length, whole: offset == 0, confirm },
-        );
+        let run = (any::<u32>(), 0..1u64 << 40, 0..1u32 << 20).prop_map(|(message, offset, length)| Frame::Run {
+            message,
+            offset,
+            length,
+        });
+        let whole = (any::<u16>(), 0..1u32 << 20, any::<bool>())
+            .prop_map(|(message_low, length, confirm)| Frame::Whole { message_low, length, confirm });
         let open = (any::<u32>(), 1..MAX_MESSAGE_BYTES, any::<bool>())
             .prop_map(|(message, total_bytes, confirm)| Frame::Open { message, total_bytes, confirm });
         let start = (any::<u32>(), any::<bool>(), 1..1u32 << 20, 0..1u64 << 40).prop_map(
@@ -355,7 +378,7 @@ mod tests {
         );
         let pad = (0..1u32 << 20).prop_map(|length| Frame::Pad { length });
         let end = any::<u32>().prop_map(|message| Frame::End { message });
-        prop_oneof![run, open, start, pad, end, Just(Frame::Continue)]
+        prop_oneof![run, whole, open, start, pad, end, Just(Frame::Continue)]
     }
 
     proptest! {
@@ -379,11 +402,13 @@ mod tests {
     #[test]
     fn lengths_are_bounded() {
         let mut bytes = [0; HEADER_BYTES];
-        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH, whole: false, confirm: false }.encode(&mut bytes);
-        assert!(Frame::decode(&bytes).is_ok());
-        Frame::Run { message: 0, offset: 0, length: MAX_RUN_LENGTH + 1, whole: false, confirm: false }
-            .encode(&mut bytes);
-        assert!(Frame::decode(&bytes).is_err());
+        for (length, fits) in [(MAX_RUN_LENGTH, true), (MAX_RUN_LENGTH + 1, false)] {
+            let whole = Frame::Whole { message_low: 0, length, confirm: false };
+            for frame in [Frame::Run { message: 0, offset: 0, length }, whole] {
+                frame.encode(&mut bytes);
+                assert_eq!(Frame::decode(&bytes).is_ok(), fits, "{frame:?}");
+            }
+        }
         let long = (MAX_PACKET_BYTES as u32 + 1).to_le_bytes();
         assert_eq!(packet::decode::<Control>(&long), Err(WireError::PacketTooLong(MAX_PACKET_BYTES as u64 + 1)));
     }

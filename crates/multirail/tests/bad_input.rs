@@ -391,7 +391,7 @@ fn open(message: u32, total_bytes: u64) -> Frame {
 }
 
 fn run(message: u32, offset: u64, length: u32) -> Frame {
-    Frame::Run { message, offset, length, whole: false, confirm: false }
+    Frame::Run { message, offset, length }
 }
 
 fn start(direction: Direction, fragment_bytes: u32, offset: u64, total_bytes: u64) -> Frame {
@@ -573,7 +573,7 @@ fn random_frames_never_panic() {
                 let message = small(&mut rng) % 8;
                 let frame = match rng.below(7) {
                     0 => run(message, rng.below(120), small(&mut rng) % 130),
-                    1 => Frame::Run { message, offset: 0, length: 10, whole: true, confirm: true },
+                    1 => Frame::Whole { message_low: message as u16, length: 10, confirm: true },
                     2 => open(message, size(&mut rng)),
                     3 => Frame::Pad { length: rng.below(50) as u32 },
                     4 => {

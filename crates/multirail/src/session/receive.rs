@@ -2,7 +2,7 @@
 
 use super::rx_channel::{Incoming, Patience, Sequence};
 use super::state::{Failure, State};
-use super::transmit::{MAX_HELD_MESSAGES, PROBE_BYTES, WINDOW_BYTES, serial_less};
+use super::transmit::{MAX_HELD_MESSAGES, PROBE_BYTES, WINDOW_BYTES, serial_less, serial_near};
 use crate::error::{Error, Result};
 use crate::payload::Sink;
 use multirail_proto::ledger::Ledger;
@@ -344,12 +344,15 @@ impl State {
         match frame {
             Frame::Pad { length } => rx.run = Some(Incoming { message: None, offset: 0, left: u64::from(length) }),
             Frame::Open { message, total_bytes, confirm } => self.rx.open(message, total_bytes, confirm)?,
-            Frame::Run { message, offset, length, whole, confirm } => {
-                if whole {
-                    self.rx.open(message, u64::from(length), confirm)?;
-                }
+            Frame::Run { message, offset, length } => {
                 self.rx.check_run(message, offset, u64::from(length))?;
                 rx.run = Some(Incoming { message: Some(message), offset, left: u64::from(length) });
+            }
+            Frame::Whole { message_low, length, confirm } => {
+                let message = serial_near(self.rx.next_message, message_low);
+                self.rx.open(message, u64::from(length), confirm)?;
+                self.rx.check_run(message, 0, u64::from(length))?;
+                rx.run = Some(Incoming { message: Some(message), offset: 0, left: u64::from(length) });
             }
             Frame::Start { message, direction, fragment_bytes, offset, total_bytes, confirm } => {
                 self.rx.open(message, total_bytes, confirm)?;

@@ -391,3 +391,24 @@ impl Tx {
 pub(crate) fn serial_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
+
+/// The serial number nearest to `near` that ends in `low`: no more than [`MAX_HELD_MESSAGES`] are between the two sides.
+pub(crate) fn serial_near(near: u32, low: u16) -> u32 {
+    let ahead = low.wrapping_sub(near as u16) as i16;
+    near.wrapping_add_signed(i32::from(ahead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serial_numbers_are_found_by_their_lower_half() {
+        let most = MAX_HELD_MESSAGES as u32 + 1;
+        for near in [0, 5, 65_535, 65_536, u32::MAX - 3, u32::MAX] {
+            for serial in [near.wrapping_sub(most), near.wrapping_sub(1), near, near.wrapping_add(most)] {
+                assert_eq!(serial_near(near, serial as u16), serial, "near {near}");
+            }
+        }
+    }
+}

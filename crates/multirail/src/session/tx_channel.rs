@@ -175,9 +175,16 @@ pub(super) fn put_run(channel: &mut TxChannel, outgoing: &mut Outgoing, index: u
     match run.framing {
         // An empty message has no fragments that a Start could announce.
         framing if framing == Framing::Header || total_bytes == 0 => {
-            let whole = run.range == (0..total_bytes);
-            let frame = Frame::Run { message, offset: run.range.start, length, whole, confirm };
-            if whole || channel.opened == Some(message) {
+            if run.range == (0..total_bytes) {
+                channel.put(
+                    Some(message),
+                    run.range.clone(),
+                    &[Frame::Whole { message_low: message as u16, length, confirm }],
+                );
+                return 1;
+            }
+            let frame = Frame::Run { message, offset: run.range.start, length };
+            if channel.opened == Some(message) {
                 channel.put(Some(message), run.range.clone(), &[frame]);
                 return 1;
             }

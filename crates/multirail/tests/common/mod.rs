@@ -182,7 +182,7 @@ pub fn frames(frames: &[Frame]) -> Vec<u8> {
 /// A whole message in one run.
 pub fn whole(message: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
-    let mut bytes = frames(&[Frame::Run { message, offset: 0, length, whole: true, confirm: false }]);
+    let mut bytes = frames(&[Frame::Whole { message_low: message as u16, length, confirm: false }]);
     bytes.extend_from_slice(payload);
     bytes
 }
