@@ -31,6 +31,40 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A delay, a loss or a queue that cannot be read.
+    #[error("bad {what} {input:?}: {reason}\nhint: write {examples}, or `-` for none")]
+    BadWan {
+        /// `delay`, `loss` or `queue`.
+        what: &'static str,
+        /// What was given.
+        input: String,
+        /// What is wrong with it.
+        reason: &'static str,
+        /// What could be meant.
+        examples: &'static str,
+    },
+    /// The rail was made without delay, jitter and loss.
+    #[error(
+        "rail {rail} of lab {lab:?} was made without a delay, so it cannot get one now\nhint: make it with `--delay 0ms`"
+    )]
+    NotWan {
+        /// The lab.
+        lab: String,
+        /// The rail.
+        rail: usize,
+    },
+    /// The process that carries the packets of the lab's WANs could not be made, or is not there.
+    #[error("the relay of lab {lab:?}: {doing}: {reason}{hint}")]
+    Relay {
+        /// The lab.
+        lab: String,
+        /// What was tried.
+        doing: &'static str,
+        /// The kernel's answer.
+        reason: std::io::Error,
+        /// What to do, on a line of its own, where known.
+        hint: &'static str,
+    },
     /// A host or lab name that cannot be part of a namespace's name.
     #[error("bad {what} name {name:?}: {reason}")]
     BadName {

@@ -2,13 +2,16 @@
 
 use crate::error::{Error, Result};
 use crate::plan::Port;
-use crate::shaping::Shaping;
+use crate::shaping::{Egress, Netem, Shaping};
+use crate::wan::{Delay, Queue, Wan};
 use nix::errno::Errno;
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+/// More than TCP and a burst of UDP have under way while the relay is kept from running.
+const TAP_QUEUE_PACKETS: u32 = 10_000;
 /// What a silent cut is found by when it is healed.
 const CUT_FILTER: &str = "ingress pref 1 handle 0xc07 protocol all bpf";
 /// The link group of all ports, by which they are deleted at once: each deletion by itself waits for a grace period.
@@ -94,21 +97,39 @@ impl<'a> Batch<'a> {
         self.ip(format!("link delete group {PORT_GROUP}"));
     }
 
-    /// HTB charges a GSO packet as one that has already left, so TCP must not make any: one segment a packet.
-    pub(crate) fn shape(&mut self, port: &str, shaping: &Shaping) {
-        self.ip(format!("link set dev {port} gso_max_segs 1"));
-        self.tc(format!("qdisc add dev {port} root handle 1: htb default 1"));
-        self.tc(format!("class add dev {port} {}", htb_class(shaping)));
-        self.tc(format!("qdisc add dev {port} parent 1:1 handle 10: bfifo limit {}", shaping.queue_bytes));
+    /// What a TAP device is not made with. Its queue holds what its reader has not come to, which the rail has no say in.
+    pub(crate) fn prepare_tap(&mut self, port: &str, mtu_bytes: u32) {
+        self.ip(format!("link set dev {port} mtu {mtu_bytes} txqueuelen {TAP_QUEUE_PACKETS} group {PORT_GROUP}"));
     }
 
-    /// A new rate for a port that has one.
-    pub(crate) fn reshape(&mut self, port: &str, shaping: &Shaping) {
-        self.tc(format!("class change dev {port} {}", htb_class(shaping)));
-        self.tc(format!("qdisc change dev {port} parent 1:1 handle 10: bfifo limit {}", shaping.queue_bytes));
+    /// Brings a port from one way of sending to another. HTB charges a GSO packet as one that has already left, and netem
+    /// loses it whole, so TCP must not make any: one segment a packet.
+    pub(crate) fn set_egress(&mut self, port: &str, before: Option<&Egress>, after: Option<&Egress>) {
+        match (before, after) {
+            (None, None) => {}
+            (Some(_), None) => self.unshape(port),
+            (None, Some(egress)) => {
+                self.ip(format!("link set dev {port} gso_max_segs 1"));
+                match egress {
+                    Egress::Htb(shaping) => {
+                        self.tc(format!("qdisc add dev {port} root handle 1: htb default 1"));
+                        self.tc(format!("class add dev {port} {}", htb_class(shaping)));
+                        self.tc(format!("qdisc add dev {port} parent 1:1 {}", fifo(shaping.queue)));
+                    }
+                    Egress::Netem(netem) => self.tc(format!("qdisc add dev {port} root {}", netem_line(netem))),
+                }
+            }
+            (Some(_), Some(Egress::Htb(shaping))) => {
+                self.tc(format!("class change dev {port} {}", htb_class(shaping)));
+                self.tc(format!("qdisc replace dev {port} parent 1:1 {}", fifo(shaping.queue)));
+            }
+            (Some(_), Some(Egress::Netem(netem))) => {
+                self.tc(format!("qdisc change dev {port} root {}", netem_line(netem)));
+            }
+        }
     }
 
-    pub(crate) fn unshape(&mut self, port: &str) {
+    fn unshape(&mut self, port: &str) {
         self.ip(format!("link set dev {port} gso_max_segs {GSO_MAX_SEGS_DEFAULT}"));
         self.tc(format!("qdisc delete dev {port} root"));
     }
@@ -145,6 +166,35 @@ fn htb_class(shaping: &Shaping) -> String {
         "parent 1: classid 1:1 htb rate {rate} ceil {rate} burst {burst_bytes} cburst {burst_bytes} \
          quantum {frame_bytes} mtu {frame_bytes}"
     )
+}
+
+/// A handle for each kind: a queue cannot become one of the other kind.
+fn fifo(queue: Queue) -> String {
+    match queue {
+        Queue::Bytes(bytes) => format!("handle 10: bfifo limit {bytes}"),
+        Queue::Packets(packets) => format!("handle 11: pfifo limit {packets}"),
+    }
+}
+
+/// All is said, also what is zero: what is left out of a change may stay.
+fn netem_line(netem: &Netem) -> String {
+    let Netem { rate, wan, limit_packets } = netem;
+    let us = |delay: Option<Delay>| format!("{}us", delay.map_or(0, Delay::ns) as f64 / 1e3);
+    let jitter = wan.jitter.map_or(String::new(), |jitter| format!(" {}", us(Some(jitter))));
+    let loss = wan.loss.unwrap_or_default();
+    let rate_bit_s = rate.map_or(0, |rate| rate.bit_s());
+    format!("handle 1: netem limit {limit_packets} delay {}{jitter} loss {loss} rate {rate_bit_s}bit", us(wan.delay))
+}
+
+/// Whether the kernel has netem, and understands what is said to it here. Asked in a namespace that is soon gone.
+pub(crate) fn try_netem_here() -> bool {
+    let wan = Wan { delay: "10ms".parse().ok(), jitter: "1ms".parse().ok(), loss: "1%".parse().ok(), queue: None };
+    let mut batch = Batch::initial();
+    for (before, rate) in [(false, "100mbit".parse().ok()), (true, None)] {
+        let egress = Egress::Netem(Netem::new(rate, &wan, 1500));
+        batch.set_egress("lo", before.then_some(&egress), Some(&egress));
+    }
+    batch.run().is_ok()
 }
 
 fn batch(command: &'static str, namespace: Option<&str>, lines: &str) -> Result<()> {
@@ -208,5 +258,48 @@ mod tests {
         let text = explain("Error: no such thing.\nCommand failed -:2\n", "first\nsecond\n");
         assert_eq!(text, "Error: no such thing. (at `second`)");
         assert_eq!(explain("Error: x\nCommand failed -:9\n", "first\n"), "Error: x");
+    }
+
+    #[test]
+    fn a_rail_with_a_rate_and_a_queue_is_htb_with_that_queue() {
+        let egress = |queue: &str| {
+            let wan = Wan { queue: Queue::parse_optional(queue).unwrap(), ..Wan::default() };
+            Egress::Htb(Shaping::new("100mbit".parse().unwrap(), &wan, 1500))
+        };
+        let mut batch = Batch::in_namespace("x");
+        batch.set_egress("rail0", None, Some(&egress("100p")));
+        assert!(batch.tc.contains("qdisc add dev rail0 parent 1:1 handle 11: pfifo limit 100\n"), "{}", batch.tc);
+        let mut batch = Batch::in_namespace("x");
+        batch.set_egress("rail0", Some(&egress("100p")), Some(&egress("64k")));
+        assert!(
+            batch.tc.contains("class change dev rail0 parent 1: classid 1:1 htb rate 100000000bit"),
+            "{}",
+            batch.tc
+        );
+        assert!(
+            batch.tc.ends_with("qdisc replace dev rail0 parent 1:1 handle 10: bfifo limit 65536\n"),
+            "{}",
+            batch.tc
+        );
+    }
+
+    #[test]
+    fn netem_gets_all_it_needs() {
+        let wan = Wan {
+            delay: "10ms".parse().ok(),
+            jitter: "1ms".parse().ok(),
+            loss: "0.1%".parse().ok(),
+            queue: "100p".parse().ok(),
+        };
+        let full = Egress::Netem(Netem::new("100mbit".parse().ok(), &wan, 1500));
+        let bare = Egress::Netem(Netem::new(None, &Wan { delay: "250us".parse().ok(), ..Wan::default() }, 1500));
+        let mut batch = Batch::in_namespace("x");
+        batch.set_egress("rail0", None, Some(&full));
+        batch.set_egress("rail0", Some(&full), Some(&bare));
+        batch.set_egress("rail0", Some(&bare), None);
+        let expected = "qdisc add dev rail0 root handle 1: netem limit 190 delay 10000us 1000us loss 0.1% rate 100000000bit\n\
+                        qdisc change dev rail0 root handle 1: netem limit 206 delay 250us loss 0% rate 0bit\n\
+                        qdisc delete dev rail0 root\n";
+        assert_eq!(batch.tc, expected);
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::error::{Error, Result};
 use crate::kernel::Batch;
+use crate::plan::Plan;
 use crate::rate::Rate;
-use crate::shaping::Shaping;
-use crate::state::{self, Owner, State};
-use crate::topology::{self, Topology};
-use crate::{kernel, lifecycle, names, netns, plan};
+use crate::shared::{Shared, WanCounters};
+use crate::state::{self, Process, State};
+use crate::topology::{self, Rail, Topology};
+use crate::wan::{Delay, Wan};
+use crate::{kernel, lifecycle, names, netns, tap};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -73,8 +75,11 @@ impl Lab {
             return Err(Error::AlreadyUp(name.to_owned()));
         }
         let links = vec![LinkState::Up; topology.rails.len()];
-        state::write(name, &State { topology: topology.clone(), links, owner: Some(Owner::this_process()) })?;
-        if let Err(error) = lifecycle::make(name, &topology) {
+        let wan_by = lifecycle::wan_by(&topology)?;
+        let owner = Some(Process::this_process());
+        let mut state = State { topology: topology.clone(), links, owner, wan_by, relay: None };
+        state::write(name, &state)?;
+        if let Err(error) = lifecycle::make(name, &mut state) {
             // The first error is the one to report; what this one leaves, the next `up` removes.
             let _ = lifecycle::take_down(name);
             return Err(error);
@@ -106,6 +111,9 @@ impl Lab {
     pub fn keep(mut self) -> Result<Self> {
         let _lock = state::lock()?;
         self.change_state(|state| {
+            if let Some(shared) = self.shared(state)? {
+                shared.head().is_kept.store(1, Ordering::Relaxed);
+            }
             state.owner = None;
             Ok(())
         })?;
@@ -194,31 +202,82 @@ impl Lab {
     /// Gives all ports of a rail a new rate, or none. Connections live on.
     ///
     /// A connection made while the rail had no rate keeps sending GSO packets, which HTB passes a whole at a time:
-    /// its mean rate is right, its bursts are not.
+    /// its mean rate is right, its bursts are not. Of a relayed rail, what is queued leaves at the rate at which it came.
     pub fn set_rate(&self, rail: usize, rate: Option<Rate>) -> Result<()> {
+        self.change_rail(rail, |rail| {
+            rail.rate = rate;
+            rail.rates.clear();
+        })
+    }
+
+    /// Gives a rail another delay, jitter, loss and queue, in place of those that it has ([`Rail::wan`]). Connections
+    /// live on. What is on the way stays so.
+    ///
+    /// Errors if the rail is no WAN and this would make it one. A rail that is one stays one, of a delay of zero.
+    pub fn set_wan(&self, rail: usize, wan: Wan) -> Result<()> {
+        self.check_rail(rail)?;
+        let was_wan = self.topology.rails[rail].wan().is_wan();
+        if wan.is_wan() && !was_wan {
+            return Err(Error::NotWan { lab: self.name.clone(), rail });
+        }
+        let stays = Wan { delay: wan.delay.or(was_wan.then_some(Delay::ZERO)), ..wan };
+        self.change_rail(rail, |rail| rail.set_wan(stays))
+    }
+
+    /// What the lab's WANs have carried, lost and dropped. Empty where there are none, and where the kernel makes them.
+    pub fn wan_counters(&self) -> Result<Vec<WanCounters>> {
+        let state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+        let Some(shared) = self.shared(&state)? else { return Ok(Vec::new()) };
+        let plan = Plan::new(&self.name, &state);
+        let directions = plan.directions().into_iter().zip(shared.directions());
+        Ok(directions
+            .map(|(d, shared)| shared.counters(d.rail, &state.topology.hosts[d.host].name, d.to_host))
+            .collect())
+    }
+
+    /// The process that carries the packets of the lab's WANs, for who wants to know what it costs. None: there is none.
+    pub fn relay_pid(&self) -> Result<Option<u32>> {
+        let state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+        Ok(state.relay.map(|relay| relay.pid()))
+    }
+
+    fn change_rail(&self, rail: usize, change: impl FnOnce(&mut Rail)) -> Result<()> {
         self.check_rail(rail)?;
         let _lock = state::lock()?;
         self.change_state(|state| {
-            let before = plan::ports(&self.name, &state.topology, rail);
-            let rail_now = &mut state.topology.rails[rail];
-            rail_now.rate = rate;
-            rail_now.rates.clear();
-            for port in before {
-                let shaping = rate.map(|rate| Shaping::new(rate, rail_now.mtu));
-                let mut batch = Batch::in_namespace(&port.namespace);
-                match (port.rate, &shaping) {
-                    (Some(_), Some(shaping)) => batch.reshape(&port.name, shaping),
-                    (None, Some(shaping)) => batch.shape(&port.name, shaping),
-                    (Some(_), None) => batch.unshape(&port.name),
-                    (None, None) => {}
+            let before = Plan::new(&self.name, state).ports(rail);
+            change(&mut state.topology.rails[rail]);
+            let plan = Plan::new(&self.name, state);
+            for (before, after) in before.iter().zip(plan.ports(rail)) {
+                if before.egress != after.egress {
+                    let mut batch = Batch::in_namespace(&after.namespace);
+                    batch.set_egress(&after.name, before.egress.as_ref(), after.egress.as_ref());
+                    batch.run()?;
                 }
-                batch.run()?;
-                if port.rate.is_some() != shaping.is_some() {
-                    lifecycle::set_offloads(&port.namespace, &[&port.name], shaping.is_none())?;
+                if before.egress.is_some() != after.egress.is_some() {
+                    lifecycle::set_offloads(&after.namespace, &[&after.name], after.egress.is_none())?;
                 }
+                if plan.is_relayed(rail) && before.rate != after.rate {
+                    // Only said, never kept to: where it cannot be said, nothing is lost.
+                    let _ = netns::run_in(&after.namespace, || tap::set_speed_here(&after.name, after.rate))?;
+                }
+            }
+            if let Some(shared) = self.shared(state)? {
+                let directions = plan.directions().into_iter().zip(shared.directions());
+                directions.filter(|(d, _)| d.rail == rail).for_each(|(d, shared)| shared.set(&plan.params(&d)));
             }
             Ok(())
         })
+    }
+
+    /// What the lab's relay shares. None: there is no relay.
+    fn shared(&self, state: &State) -> Result<Option<Shared>> {
+        if state.relay.is_none() {
+            return Ok(None);
+        }
+        let path = state::relay_path(&self.name);
+        let directions = Plan::new(&self.name, state).directions().len();
+        Shared::open(&path, directions).map(Some).map_err(|e| state::failed(&path, e))
     }
 
     /// Takes the hosts' ports of a rail down: they lose their carrier, and their routes go.
@@ -242,7 +301,7 @@ impl Lab {
         let _lock = state::lock()?;
         self.change_state(|state| {
             let before = std::mem::replace(&mut state.links[rail], link);
-            let ports = plan::ports(&self.name, &state.topology, rail);
+            let ports = Plan::new(&self.name, state).ports(rail);
             for port in &ports {
                 let mut batch = Batch::in_namespace(&port.namespace);
                 if before == LinkState::Cut && link != LinkState::Cut {

@@ -3,17 +3,29 @@
 use crate::error::{Error, Result};
 use crate::kernel::{self, Batch};
 use crate::lab::Removed;
-use crate::shaping::Shaping;
-use crate::state::{self, State};
+use crate::plan::Plan;
+use crate::relay::Relay;
+use crate::shared::Shared;
+use crate::state::{self, State, WanBy};
 use crate::topology::{self, Host, Topology};
-use crate::{names, netns, plan, port};
+use crate::{names, netns, plan, port, process, tap};
 use std::collections::BTreeMap;
 
-/// Makes namespaces, ports, switches; the state must be written already.
-pub(crate) fn make(lab: &str, topology: &Topology) -> Result<()> {
+/// By what this machine makes WANs.
+pub(crate) fn wan_by(topology: &Topology) -> Result<WanBy> {
+    if !topology.rails.iter().any(|rail| rail.wan().is_wan()) {
+        return Ok(WanBy::default());
+    }
+    Ok(if netns::run_in_new(kernel::try_netem_here)? { WanBy::Netem } else { WanBy::Relay })
+}
+
+/// Makes namespaces, ports, switches and the relay; the state must be written already.
+pub(crate) fn make(lab: &str, state: &mut State) -> Result<()> {
+    let topology = state.topology.clone();
+    let plan = Plan { lab, topology: &topology, wan_by: state.wan_by };
     let rails = || 0..topology.rails.len();
     let mut batch = Batch::initial();
-    for namespace in plan::namespaces(lab, topology) {
+    for namespace in plan.namespaces() {
         batch.add_namespace(&namespace);
     }
     batch.run()?;
@@ -26,7 +38,7 @@ pub(crate) fn make(lab: &str, topology: &Topology) -> Result<()> {
 
     let mut batch = Batch::initial();
     for rail in rails() {
-        for (one, other) in plan::pairs(lab, topology, rail) {
+        for (one, other) in plan.pairs(rail) {
             let mtu_bytes = topology.rails[rail].mtu;
             batch.add_pair(&one, &other, mtu_bytes);
         }
@@ -34,18 +46,58 @@ pub(crate) fn make(lab: &str, topology: &Topology) -> Result<()> {
     batch.run()?;
 
     for rail in rails() {
-        if let Some(switch) = plan::switch(lab, topology, rail) {
+        if let Some(switch) = plan.switch(rail) {
             let mut batch = Batch::in_namespace(&switch);
             batch.add_bridge(plan::BRIDGE, topology.rails[rail].mtu);
-            let pairs = plan::pairs(lab, topology, rail);
+            let pairs = plan.pairs(rail);
             for (_, at_switch) in &pairs {
                 batch.join_bridge(&at_switch.name, plan::BRIDGE);
             }
             batch.run()?;
         }
     }
-    configure_ports(lab, topology)?;
+    if !plan.directions().is_empty() {
+        state.relay = Some(start_relay(&plan)?);
+        state::write(lab, state)?;
+    }
+    configure_ports(&plan)?;
     topology.hosts.iter().try_for_each(|host| set_sysctls(lab, host, names_a_port))
+}
+
+/// Makes the ports of relayed rails, and the process that carries their packets.
+fn start_relay(plan: &Plan<'_>) -> Result<state::Process> {
+    let failed = |doing| {
+        move |reason: std::io::Error| {
+            let hint = match reason.kind() {
+                std::io::ErrorKind::NotFound => "\nhint: a rail with a delay needs netem, or TUN/TAP: /dev/net/tun",
+                _ => "",
+            };
+            Error::Relay { lab: plan.lab.to_owned(), doing, reason, hint }
+        }
+    };
+    let directions = plan.directions();
+    let mut taps = Vec::new();
+    for rail in (0..plan.topology.rails.len()).filter(|&rail| plan.is_relayed(rail)) {
+        for port in plan.ports(rail) {
+            let made = netns::run_in(&port.namespace, || {
+                let made = tap::make_here(&port.name)?;
+                tap::set_speed_here(&port.name, port.rate)?;
+                Ok(made)
+            })?;
+            taps.push(made.map_err(failed("cannot make a port"))?);
+            let mut batch = Batch::in_namespace(&port.namespace);
+            batch.prepare_tap(&port.name, plan.topology.rails[rail].mtu);
+            batch.run()?;
+        }
+    }
+    let path = state::relay_path(plan.lab);
+    let shared = Shared::create(&path, directions.len()).map_err(|e| state::failed(&path, e))?;
+    for (direction, shared) in directions.iter().zip(shared.directions()) {
+        shared.set(&plan.params(direction));
+    }
+    let watch = process::watch_this().map_err(failed("cannot watch this process"))?;
+    let relay = Relay::new(plan, taps, shared, watch).map_err(failed("cannot have its memory"))?;
+    process::start(relay).map_err(failed("cannot start it"))
 }
 
 /// Removes whatever there is of a lab. The lock must be held.
@@ -54,6 +106,9 @@ pub(crate) fn take_down(name: &str) -> Result<Removed> {
     // A switch first: its ports take those of all its hosts with them, in one grace period.
     namespaces.sort_by_key(|namespace| !names::is_switch(namespace));
     let mut removed = Removed::default();
+    if let Ok(Some(State { relay: Some(relay), .. })) = state::read(name) {
+        process::end(&relay);
+    }
     for namespace in namespaces {
         removed.processes += netns::processes(&namespace);
         delete_ports(&namespace);
@@ -93,10 +148,11 @@ pub(crate) fn namespaces_of(lab: &str) -> impl Iterator<Item = String> {
 }
 
 /// Addresses and shaping, with one `ip` and one `tc` for each namespace.
-fn configure_ports(lab: &str, topology: &Topology) -> Result<()> {
+fn configure_ports(plan: &Plan<'_>) -> Result<()> {
+    let Plan { lab, topology, .. } = plan;
     let mut by_namespace: BTreeMap<String, Vec<(usize, plan::Port)>> = BTreeMap::new();
     for rail in 0..topology.rails.len() {
-        for port in plan::ports(lab, topology, rail) {
+        for port in plan.ports(rail) {
             by_namespace.entry(port.namespace.clone()).or_default().push((rail, port));
         }
     }
@@ -114,14 +170,12 @@ fn configure_ports(lab: &str, topology: &Topology) -> Result<()> {
     }
     for (namespace, ports) in &by_namespace {
         let shaped: Vec<&str> =
-            ports.iter().filter(|(_, port)| port.rate.is_some()).map(|(_, port)| port.name.as_str()).collect();
+            ports.iter().filter(|(_, port)| port.egress.is_some()).map(|(_, port)| port.name.as_str()).collect();
         set_offloads(namespace, &shaped, false)?;
         let mut batch = Batch::in_namespace(namespace);
-        for (rail, port) in ports {
+        for (_, port) in ports {
             batch.set_up(&port.name);
-            if let Some(rate) = port.rate {
-                batch.shape(&port.name, &Shaping::new(rate, topology.rails[*rail].mtu));
-            }
+            batch.set_egress(&port.name, None, port.egress.as_ref());
         }
         batch.run()?;
     }

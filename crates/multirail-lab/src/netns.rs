@@ -24,6 +24,15 @@ pub(crate) fn check_permitted() -> Result<()> {
     }
 }
 
+/// Runs a closure on a new thread in a namespace of its own, which goes with it.
+pub(crate) fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    let outcome = std::thread::scope(|scope| scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET).map(|()| work())).join());
+    match outcome {
+        Ok(done) => done.map_err(|errno| failed("of its own", "cannot make it", errno)),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
 /// The names of all namespaces made by this crate, of any lab.
 pub(crate) fn list() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(NAMESPACES_DIR) else { return Vec::new() };

@@ -80,7 +80,7 @@ fn ethtool(socket: &UdpSocket, port: &str, cmd: u32, data: u32) -> io::Result<()
     Ok(())
 }
 
-fn request(port: &str) -> io::Result<libc::ifreq> {
+pub(crate) fn request(port: &str) -> io::Result<libc::ifreq> {
     // SAFETY: ifreq is plain data, for which zero bytes are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if port.len() >= request.ifr_name.len() {

@@ -22,20 +22,44 @@ pub(crate) struct State {
     /// By rail.
     pub(crate) links: Vec<LinkState>,
     /// The process that takes the lab down when it ends. None: it stays.
-    pub(crate) owner: Option<Owner>,
+    pub(crate) owner: Option<Process>,
+    /// By what the lab's WANs are made.
+    #[serde(default)]
+    pub(crate) wan_by: WanBy,
+    /// The process that carries the packets of the WANs.
+    #[serde(default)]
+    pub(crate) relay: Option<Process>,
+}
+
+/// By what WANs are made: a property of the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WanBy {
+    /// A process of ours, between TAP devices.
+    #[default]
+    Relay,
+    /// The kernel's own, at the ports of veth pairs.
+    Netem,
 }
 
 /// A process. The start time tells it from a later one with the same number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Owner {
+pub(crate) struct Process {
     pid: u32,
     start_ticks: u64,
 }
 
-impl Owner {
+impl Process {
     pub(crate) fn this_process() -> Self {
-        let pid = std::process::id();
+        Self::of(std::process::id())
+    }
+
+    pub(crate) fn of(pid: u32) -> Self {
         Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -47,7 +71,9 @@ impl Owner {
 fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after_command) = stat.rsplit_once(')')?;
-    after_command.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = after_command.split_whitespace();
+    // One that has ended and is not yet buried does nothing any more.
+    (fields.next()? != "Z").then(|| fields.nth(18)?.parse().ok())?
 }
 
 /// Held while labs are made, changed or taken down, by whatever process.
@@ -94,17 +120,23 @@ pub(crate) fn write(name: &str, state: &State) -> Result<()> {
 pub(crate) fn remove(name: &str) -> Result<()> {
     let path = path(name);
     let _ = std::fs::remove_file(path.with_extension("json.new"));
+    let _ = std::fs::remove_file(relay_path(name));
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(&path, e)),
         _ => Ok(()),
     }
 }
 
+/// What a lab's relay shares with others.
+pub(crate) fn relay_path(name: &str) -> PathBuf {
+    Path::new(STATE_DIR).join(format!("{name}.relay"))
+}
+
 fn path(name: &str) -> PathBuf {
     Path::new(STATE_DIR).join(format!("{name}.json"))
 }
 
-fn failed(path: &Path, reason: io::Error) -> Error {
+pub(crate) fn failed(path: &Path, reason: io::Error) -> Error {
     if reason.kind() == io::ErrorKind::PermissionDenied {
         return Error::NotRoot;
     }
@@ -117,8 +149,8 @@ mod tests {
 
     #[test]
     fn this_process_is_alive_and_an_earlier_one_of_its_number_is_not() {
-        let me = Owner::this_process();
+        let me = Process::this_process();
         assert!(me.is_alive());
-        assert!(!Owner { start_ticks: me.start_ticks - 1, ..me }.is_alive());
+        assert!(!Process { start_ticks: me.start_ticks - 1, ..me }.is_alive());
     }
 }

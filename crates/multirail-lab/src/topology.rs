@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::names;
 use crate::rate::Rate;
+use crate::wan::{Delay, Loss, Queue, Wan};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,6 +30,10 @@ const MTU_MAX_BYTES: u32 = 65_521;
 ///
 /// [[rail]]
 /// rate = "100mbit"
+/// delay = "10ms"       # one way: a round trip of 20 ms
+/// jitter = "1ms"
+/// loss = "0.1%"
+/// queue = "100p"       # packets; or bytes: "64k"
 ///
 /// [[rail]]             # no rate: as fast as the machine
 /// mtu = 9000
@@ -66,6 +71,19 @@ pub struct Rail {
     /// on a rail with a switch also what it receives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rates: BTreeMap<String, Rate>,
+    /// How long packets travel, one way. With this, `jitter` or `loss` the rail is a WAN. Default: no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Delay>,
+    /// How far a packet's delay is off at most, to either side. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Delay>,
+    /// The share of packets that is lost. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    /// What may wait at a rail with a rate. Default: what passes in [`crate::QUEUE_TIME_MS`], on a WAN at least in a
+    /// round trip.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
     /// The hosts that it joins. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
@@ -87,7 +105,17 @@ fn default_ipv6() -> bool {
 
 impl Default for Rail {
     fn default() -> Self {
-        Self { rate: None, rates: BTreeMap::new(), hosts: Vec::new(), mtu: default_mtu_bytes(), ipv6: default_ipv6() }
+        Self {
+            rate: None,
+            rates: BTreeMap::new(),
+            delay: None,
+            jitter: None,
+            loss: None,
+            queue: None,
+            hosts: Vec::new(),
+            mtu: default_mtu_bytes(),
+            ipv6: default_ipv6(),
+        }
     }
 }
 
@@ -174,6 +202,16 @@ impl Rail {
     pub fn rate_of(&self, host: &str) -> Option<Rate> {
         self.rates.get(host).copied().or(self.rate)
     }
+
+    /// What it does beside its rate.
+    pub fn wan(&self) -> Wan {
+        Wan { delay: self.delay, jitter: self.jitter, loss: self.loss, queue: self.queue }
+    }
+
+    /// Replaces what it does beside its rate.
+    pub fn set_wan(&mut self, wan: Wan) {
+        Wan { delay: self.delay, jitter: self.jitter, loss: self.loss, queue: self.queue } = wan;
+    }
 }
 
 /// 10.77.rail.(host + 1), in a network of 24 bits.
@@ -202,7 +240,7 @@ mod tests {
     #[test]
     fn toml_with_every_option_comes_back() {
         let text = "[[host]]\nname='a'\nsysctl={'net.ipv4.tcp_rmem'='4096 1 2'}\n[[host]]\nname='b'\n[[host]]\nname='c'\n\
-                    [[rail]]\nrate='1gbit'\nmtu=9000\nipv6=false\nhosts=['a','c']\nrates={c='10mbit'}\n";
+                    [[rail]]\nrate='1gbit'\ndelay='10ms'\njitter='500us'\nloss='0.1%'\nqueue='64k'\nmtu=9000\nipv6=false\nhosts=['a','c']\nrates={c='10mbit'}\n";
         let topology = Topology::from_toml(text).unwrap();
         assert_eq!(topology.hosts_on(0), [0, 2]);
         assert_eq!(topology.rails[0].rate_of("c").unwrap().mbit_s(), 10.0);

@@ -3,14 +3,14 @@
 use crate::printer::Printer;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use multirail_lab::{Host, Lab, LinkState, Rail, Rate, Summary, Topology};
+use multirail_lab::{Delay, Host, Lab, LinkState, Loss, Queue, Rail, Rate, Summary, Topology, Wan, WanCounters};
 use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate
+/// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate, delay and loss
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -43,7 +43,12 @@ const DEFAULT_NAME: &str = "default";
 Examples:
   multirail lab up --hosts a,b --rails 100mbit,25mbit
   multirail lab up --hosts a,b,c --rails 1gbit,-       (a dash: a rail without a rate)
+  multirail lab up --hosts a,b --rails 100mbit,100mbit --delay 10ms,30ms --loss 0.1% --jitter 1ms --queue 100p
   multirail lab up topology.toml --name wan
+
+--delay, --jitter, --loss and --queue take one value for all rails, or one a rail with commas between; `-` is none.
+A delay is one way: the round trip takes twice as long. A rail with a delay, a jitter or a loss (also of zero) can
+get others while the lab is up.
 
 A topology file:
   [[host]]
@@ -57,6 +62,10 @@ A topology file:
   [[rail]]
   rate = \"100mbit\"
   rates = { b = \"10mbit\" }   # other rates of single hosts' ports
+  delay = \"10ms\"
+  jitter = \"1ms\"
+  loss = \"0.1%\"
+  queue = \"100p\"             # or bytes: \"64k\"
   hosts = [\"a\", \"b\"]         # default: all
   mtu = 1500
   ipv6 = true")]
@@ -69,7 +78,22 @@ struct UpArgs {
     hosts: Vec<String>,
     /// Rates of rails, each joining all hosts: 100mbit, 2.5gbit, or `-` for none
     #[arg(long, value_delimiter = ',', requires = "hosts", allow_hyphen_values = true)]
-    rails: Vec<GivenRate>,
+    rails: Vec<Given<Rate>>,
+    /// How long packets travel one way: 10ms, 500us
+    #[arg(long, value_delimiter = ',', requires = "rails", allow_hyphen_values = true)]
+    delay: Vec<Given<Delay>>,
+    /// How far the delay of a packet is off at most, more or less; packets stay in order
+    #[arg(long, value_delimiter = ',', requires = "rails", allow_hyphen_values = true)]
+    jitter: Vec<Given<Delay>>,
+    /// The share of packets that is lost: 0.1%
+    #[arg(long, value_delimiter = ',', requires = "rails", allow_hyphen_values = true)]
+    loss: Vec<Given<Loss>>,
+    /// What waits before a rail with a rate, and no more: 100p (packets), 64k (bytes)
+    #[arg(long, value_delimiter = ',', requires = "rails", allow_hyphen_values = true)]
+    queue: Vec<Given<Queue>>,
+    /// A sysctl of all hosts, such as net.ipv4.tcp_congestion_control=bbr; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_sysctl)]
+    sysctl: Vec<(String, String)>,
     /// The lab's name
     #[arg(long, default_value = DEFAULT_NAME)]
     name: String,
@@ -94,6 +118,7 @@ struct ExecArgs {
 #[command(after_help = "\
 Examples:
   multirail lab set 1 --rate 10mbit
+  multirail lab set 1 --delay 30ms --loss 1%    (of a rail made with a delay, which may have been 0ms)
   multirail lab set rail1 --cut    (packets are lost silently, the carrier stays)
   multirail lab set 1 --up")]
 struct SetArgs {
@@ -101,8 +126,24 @@ struct SetArgs {
     #[arg(value_parser = parse_rail)]
     rail: usize,
     /// A new rate for all its ports, or `-` for none
-    #[arg(long, required_unless_present_any = ["down", "up", "cut"], allow_hyphen_values = true)]
-    rate: Option<GivenRate>,
+    #[arg(
+        long,
+        required_unless_present_any = ["delay", "jitter", "loss", "queue", "down", "up", "cut"],
+        allow_hyphen_values = true
+    )]
+    rate: Option<Given<Rate>>,
+    /// A new delay, or `-` for none
+    #[arg(long, allow_hyphen_values = true)]
+    delay: Option<Given<Delay>>,
+    /// A new jitter, or `-` for none
+    #[arg(long, allow_hyphen_values = true)]
+    jitter: Option<Given<Delay>>,
+    /// A new loss, or `-` for none
+    #[arg(long, allow_hyphen_values = true)]
+    loss: Option<Given<Loss>>,
+    /// A new queue, or `-` for what the rate and the delay ask for
+    #[arg(long, allow_hyphen_values = true)]
+    queue: Option<Given<Queue>>,
     /// Take the hosts' ports down: carrier and routes are lost
     #[arg(long, group = "link")]
     down: bool,
@@ -134,16 +175,32 @@ struct DownArgs {
     all: bool,
 }
 
-/// A rate, or none where a dash was given.
+/// A value, or none where a dash was given.
 #[derive(Clone, Copy)]
-struct GivenRate(Option<Rate>);
+struct Given<T>(Option<T>);
 
-impl FromStr for GivenRate {
-    type Err = multirail_lab::Error;
+macro_rules! given {
+    ($($type:ty)*) => {$(
+        impl FromStr for Given<$type> {
+            type Err = multirail_lab::Error;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Rate::parse_optional(text).map(Self)
-    }
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                <$type>::parse_optional(text).map(Self)
+            }
+        }
+    )*};
+}
+
+given!(Rate Delay Loss Queue);
+
+/// The value for a rail, of one for all or one for each.
+fn for_rail<T: Copy>(given: &[Given<T>], rail: usize) -> Option<T> {
+    given.get(if given.len() == 1 { 0 } else { rail }).and_then(|given| given.0)
+}
+
+fn parse_sysctl(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| "write key=value".to_owned())?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn parse_rail(text: &str) -> Result<usize, String> {
@@ -163,16 +220,42 @@ pub fn run(args: LabArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
 }
 
 fn up(args: UpArgs, printer: &Printer) -> anyhow::Result<()> {
-    let topology = match args.topology {
-        Some(path) => Topology::from_file(&path)?,
-        None => {
-            let host = |name: &String| Host { name: name.clone(), ..Host::default() };
-            let rail = |rate: &GivenRate| Rail { rate: rate.0, ..Rail::default() };
-            Topology { hosts: args.hosts.iter().map(host).collect(), rails: args.rails.iter().map(rail).collect() }
-        }
+    let mut topology = match &args.topology {
+        Some(path) => Topology::from_file(path)?,
+        None => given_topology(&args)?,
     };
+    for host in &mut topology.hosts {
+        host.sysctl.extend(args.sysctl.iter().cloned());
+    }
     let lab = Lab::up(&args.name, &topology)?.keep()?;
     print(&lab.summary()?, printer)
+}
+
+fn given_topology(args: &UpArgs) -> anyhow::Result<Topology> {
+    let rails = args.rails.len();
+    for (option, given) in [
+        ("delay", args.delay.len()),
+        ("jitter", args.jitter.len()),
+        ("loss", args.loss.len()),
+        ("queue", args.queue.len()),
+    ] {
+        if given > 1 && given != rails {
+            bail!("--{option} has {given} values for {rails} rails\nhint: give one for all, or one for each");
+        }
+    }
+    let host = |name: &String| Host { name: name.clone(), ..Host::default() };
+    let rail = |(index, rate): (usize, &Given<Rate>)| Rail {
+        rate: rate.0,
+        delay: for_rail(&args.delay, index),
+        jitter: for_rail(&args.jitter, index),
+        loss: for_rail(&args.loss, index),
+        queue: for_rail(&args.queue, index),
+        ..Rail::default()
+    };
+    Ok(Topology {
+        hosts: args.hosts.iter().map(host).collect(),
+        rails: args.rails.iter().enumerate().map(rail).collect(),
+    })
 }
 
 fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
@@ -184,8 +267,19 @@ fn exec(args: ExecArgs) -> anyhow::Result<ExitCode> {
 fn set(args: SetArgs, printer: &Printer) -> anyhow::Result<()> {
     let rail = args.rail;
     let lab = Lab::open(&args.name)?;
-    if let Some(GivenRate(rate)) = args.rate {
+    if let Some(Given(rate)) = args.rate {
         lab.set_rate(rail, rate)?;
+    }
+    if args.delay.is_some() || args.jitter.is_some() || args.loss.is_some() || args.queue.is_some() {
+        let before = lab.summary()?.topology.and_then(|topology| topology.rails.get(rail).map(Rail::wan));
+        let before = before.unwrap_or_default();
+        let wan = Wan {
+            delay: args.delay.map_or(before.delay, |given| given.0),
+            jitter: args.jitter.map_or(before.jitter, |given| given.0),
+            loss: args.loss.map_or(before.loss, |given| given.0),
+            queue: args.queue.map_or(before.queue, |given| given.0),
+        };
+        lab.set_wan(rail, wan)?;
     }
     match (args.down, args.cut, args.up) {
         (true, ..) => lab.set_down(rail)?,
@@ -195,7 +289,7 @@ fn set(args: SetArgs, printer: &Printer) -> anyhow::Result<()> {
     }
     let summary = lab.summary()?;
     let topology = summary.topology.as_ref().context("the lab has just gone")?;
-    printer.row(&rail_row(&summary, topology, rail), rail_text);
+    printer.row(&rail_row(&summary, topology, rail, &lab.wan_counters()?), rail_text);
     Ok(())
 }
 
@@ -261,8 +355,14 @@ struct RailRow<'a> {
     rate_mbit_s: Option<f64>,
     /// Where single hosts have their own.
     rates_mbit_s: std::collections::BTreeMap<&'a str, f64>,
+    delay_ms: Option<f64>,
+    jitter_ms: Option<f64>,
+    loss_percent: Option<f64>,
+    queue: Option<Queue>,
     mtu_bytes: u32,
     link: LinkState,
+    /// Of each direction of a WAN that this machine's kernel did not make itself.
+    counters: Vec<&'a WanCounters>,
 }
 
 fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
@@ -282,8 +382,9 @@ fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
     for host in &topology.hosts {
         printer.row(&host_row(&lab, summary, topology, host)?, host_text);
     }
+    let counters = lab.wan_counters()?;
     for rail in 0..topology.rails.len() {
-        printer.row(&rail_row(summary, topology, rail), rail_text);
+        printer.row(&rail_row(summary, topology, rail, &counters), rail_text);
     }
     Ok(())
 }
@@ -314,7 +415,7 @@ fn host_text(row: &HostRow<'_>) -> String {
     format!("  host {} ({}){}", row.host, row.namespace, row.ports.iter().map(port).collect::<String>())
 }
 
-fn rail_row<'a>(summary: &'a Summary, topology: &'a Topology, rail: usize) -> RailRow<'a> {
+fn rail_row<'a>(summary: &'a Summary, topology: &'a Topology, rail: usize, counters: &'a [WanCounters]) -> RailRow<'a> {
     let wanted = &topology.rails[rail];
     RailRow {
         kind: "rail",
@@ -323,8 +424,13 @@ fn rail_row<'a>(summary: &'a Summary, topology: &'a Topology, rail: usize) -> Ra
         hosts: topology.hosts.iter().filter(|host| joins(wanted, host)).map(|host| host.name.as_str()).collect(),
         rate_mbit_s: wanted.rate.map(Rate::mbit_s),
         rates_mbit_s: wanted.rates.iter().map(|(host, rate)| (host.as_str(), rate.mbit_s())).collect(),
+        delay_ms: wanted.delay.map(Delay::ms),
+        jitter_ms: wanted.jitter.map(Delay::ms),
+        loss_percent: wanted.loss.map(Loss::percent),
+        queue: wanted.queue,
         mtu_bytes: wanted.mtu,
         link: summary.links[rail],
+        counters: counters.iter().filter(|counters| counters.rail == rail).collect(),
     }
 }
 
@@ -332,12 +438,21 @@ fn rail_text(row: &RailRow<'_>) -> String {
     let rate = row.rate_mbit_s.map_or("unshaped".to_owned(), |rate| format!("{rate} Mbit/s"));
     let own = |(host, rate): (&&str, &f64)| format!(", {host} {rate} Mbit/s");
     let own: String = row.rates_mbit_s.iter().map(own).collect();
+    let wan: String = [
+        row.delay_ms.map(|delay| format!(", delay {delay} ms")),
+        row.jitter_ms.map(|jitter| format!(", jitter {jitter} ms")),
+        row.loss_percent.map(|loss| format!(", loss {loss} %")),
+        row.queue.map(|queue| format!(", queue {queue}")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let link = match row.link {
         LinkState::Up => "",
         LinkState::Down => ", down",
         LinkState::Cut => ", cut",
     };
-    format!("  rail {}: {}, {rate}{own}, mtu {}{link}", row.rail, row.hosts.join(" - "), row.mtu_bytes)
+    format!("  rail {}: {}, {rate}{own}{wan}, mtu {}{link}", row.rail, row.hosts.join(" - "), row.mtu_bytes)
 }
 
 fn joins(rail: &Rail, host: &Host) -> bool {
