@@ -128,3 +128,69 @@ impl Drop for Store {
         unsafe { libc::munmap(self.memory.as_ptr().cast(), STORE_MAX_BYTES) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of all lengths come and go, and each is found as it was kept.
+    #[test]
+    fn packets_come_out_as_they_went_in() {
+        let mut store = Store::new().unwrap();
+        let mut state = 1u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % end
+        };
+        let (mut pushed, mut popped) = (0u64, 0u64);
+        for round in 0..60 {
+            // The store fills to some MiB, is emptied by part or whole, and must grow now and then.
+            for _ in 0..below(800) {
+                let bytes = 16 + below(66_000 - 16) as usize;
+                let room = store.room(66_000).expect("never full here");
+                room[..8].copy_from_slice(&pushed.to_ne_bytes());
+                room[bytes - 8..bytes].copy_from_slice(&pushed.to_ne_bytes());
+                let at = store.keep(bytes);
+                let piece = Stored { departs_ns: pushed, at, bytes: bytes as u32, first: 0, count: 1, is_whole: true };
+                assert!(store.push(piece));
+                pushed += 1;
+            }
+            let stay = if round % 7 == 6 { 0 } else { below(pushed - popped + 1) };
+            while pushed - popped > stay {
+                let (piece, packet) = store.due(u64::MAX).unwrap();
+                assert_eq!(packet[..8], popped.to_ne_bytes());
+                assert_eq!(packet[packet.len() - 8..], popped.to_ne_bytes());
+                assert_eq!(piece.departs_ns, popped);
+                assert!(store.due(popped.wrapping_sub(1)).is_none() || popped == 0);
+                store.pop();
+                popped += 1;
+            }
+        }
+        assert!(pushed > 10_000);
+    }
+
+    #[test]
+    fn a_full_store_has_no_room_until_something_leaves() {
+        let mut store = Store::new().unwrap();
+        let mut count = 0;
+        while store.room(66_000).is_some() {
+            let at = store.keep(66_000);
+            store.push(Stored { departs_ns: 0, at, bytes: 66_000, first: 0, count: 1, is_whole: true });
+            count += 1;
+        }
+        assert_eq!(count, STORE_MAX_BYTES / 66_000);
+        store.pop();
+        assert!(store.room(66_000).is_none(), "one byte must stay free, to tell full from empty");
+        store.pop();
+        assert!(store.room(66_000).is_some());
+    }
+
+    #[test]
+    fn too_many_pieces_are_refused() {
+        let mut store = Store::new().unwrap();
+        store.room(100).unwrap();
+        let at = store.keep(100);
+        let piece = Stored { departs_ns: 0, at, bytes: 100, first: 0, count: 1, is_whole: true };
+        assert_eq!((0..PIECES_MAX + 5).filter(|_| store.push(piece)).count(), PIECES_MAX);
+    }
+}

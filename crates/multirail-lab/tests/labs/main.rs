@@ -3,3 +3,5 @@
 mod common;
 mod lifecycle;
 mod rails;
+mod relay;
+mod wan;

@@ -1,9 +1,8 @@
 //! Rails carry what they should, at the rate they should, and fail as they are told to.
 
-use crate::common::{lab, reaches, reaches_again, socket, supported};
+use crate::common::{lab, reaches, reaches_again, socket, supported, tcp_rate_mbit_s, wan};
 use multirail_lab::{Error, Lab, LinkState, Topology};
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Instant;
 
@@ -34,8 +33,10 @@ fn a_rail_that_is_down_or_cut_returns_with_its_addresses() {
     if !supported() {
         return;
     }
-    for hosts in [&["a", "b"][..], &["a", "b", "c"]] {
-        let lab = lab(hosts, &["100mbit"]);
+    let hosts = [&["a", "b"][..], &["a", "b", "c"]];
+    let labs =
+        hosts.into_iter().flat_map(|hosts| [lab(hosts, &["100mbit"]), wan(hosts, "rate='100mbit'\ndelay='1ms'")]);
+    for lab in labs {
         let check = |link: LinkState| {
             lab.set_link(0, link).unwrap();
             let summary = lab.summary().unwrap();
@@ -163,23 +164,4 @@ fn a_host_has_its_sysctls_mtu_and_ports_and_no_others() {
     assert!(matches!(lab.address("c", 0), Err(Error::NotOnRail { rail: 0, .. })));
     assert!(matches!(lab.set_up(2), Err(Error::NoRail { rail: 2, rails: 2, .. })));
     assert!(matches!(lab.command("d", "true"), Err(Error::NoHost { .. })));
-}
-
-/// How fast TCP carries so many bytes, from the first byte that arrives to the last.
-fn tcp_rate_mbit_s(lab: &Lab, rail: usize, from: &str, to: &str, bytes: usize) -> f64 {
-    let listener = lab.run_in(to, || TcpListener::bind((lab.address(to, rail).unwrap(), 0))).unwrap().unwrap();
-    let address = listener.local_addr().unwrap();
-    let mut sender = lab.run_in(from, || TcpStream::connect(address)).unwrap().unwrap();
-    let (mut receiver, _) = listener.accept().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || sender.write_all(&vec![0; bytes]).unwrap());
-        let mut buffer = vec![0; 1 << 16];
-        let first = receiver.read(&mut buffer).unwrap();
-        let start = Instant::now();
-        let mut received = first;
-        while received < bytes {
-            received += receiver.read(&mut buffer).unwrap();
-        }
-        (received - first) as f64 * 8.0 / 1e6 / start.elapsed().as_secs_f64()
-    })
 }
