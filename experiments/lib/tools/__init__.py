@@ -7,5 +7,6 @@ Tools of messages (tcp, mptcp, openmpi, ucx, iperf3) have
     session(lab)                                 a context manager; what it gives has measure(message_bytes, seconds) -> rows
     messages(lab, sizes, repeats, seconds)       rows with a list of one value a repeat
 
-and those of files (cp, gridftp, rsync, aria2, curl) what files.py says. A measurement that fails is a row with a `reason`.
+and those of files (cp, gridftp, rsync, aria2, curl) what files.py says. What fails is a row of the
+kind `skipped` with a `reason`.
 """

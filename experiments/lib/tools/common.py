@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import threading
 
+from plan import size_name
+
 HOME = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = HOME.parent / "target/experiments"
 # One value a repeat, where a tool knows it.
@@ -48,8 +50,10 @@ def effective_mbit_s(message_bytes, rtt_us):
 
 def delay_ms(lab, rail):
     """One way, as the network's plan says."""
-    given = lab.network.get("delay", [])
-    number, unit = re.fullmatch(r"([0-9.]+)(us|ms|s)", str(given[rail])).groups() if rail < len(given) else ("0", "ms")
+    given = [str(delay) for delay in lab.network.get("delay", [])]
+    if rail >= len(given) or given[rail] == "-":
+        return 0.0
+    number, unit = re.fullmatch(r"([0-9.]+)(us|ms|s)", given[rail]).groups()
     return float(number) * {"us": 1e-3, "ms": 1, "s": 1e3}[unit]
 
 
@@ -126,6 +130,7 @@ def messages(name, session):
                 except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
                     opened = None
                     stack.close()
-                    yield {"line": name, "message_bytes": message_bytes, "reason": str(error)}
+                    yield {"kind": "skipped", "line": name, "message_bytes": message_bytes,
+                           "reason": f"{size_name(message_bytes)}: {error}"}
 
     return run

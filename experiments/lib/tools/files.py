@@ -164,7 +164,7 @@ def rows_of_load(lab, source, load, lines, repeats):
     for line, copies in measured.items():
         row = {"kind": "copy", "load": load.name, "line": line, "files": load.files, "bytes": load.bytes}
         if line in failed:
-            yield {**row, "reason": failed[line]}
+            yield {**row, "kind": "skipped", "reason": f"{load.name}: {failed[line]}"}
             continue
         yield {**row, "seconds": [round(seconds, 3) for seconds, _ in copies],
                "mbit_s": [round(8e-6 * load.bytes / seconds, 2) for seconds, _ in copies],
