@@ -1,4 +1,4 @@
-"""Networks to measure in: a `multirail lab`, the processes on its hosts, and the CPU time that they use.
+"""Networks to measure in: a `multirail lab`, and the processes on its hosts.
 
 Everything that is started here is ended here, also on Ctrl-C: processes have sessions of their own, so that the signal reaches
 this program alone, and this program ends them one by one and then takes the lab down.
@@ -16,13 +16,14 @@ import tempfile
 import threading
 import time
 
+from host import Cpu, process_cpu_s  # noqa: F401 (who has a lab wants these too)
+
 HOSTS = ("a", "b")
 # Rail by rail, as `multirail lab up` takes them.
 RAIL_KEYS = ("delay", "loss", "jitter", "queue")
 UNITS_MBIT = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3}
 # How long a process may take to get ready, and to end after it was asked to.
 READY_S, END_S = 10, 5
-PORT = 7717
 
 _names = itertools.count()
 
@@ -136,7 +137,8 @@ class Lab:
     @contextlib.contextmanager
     def serve(self, root):
         """`multirail serve` on host b; clients need `self.token_file`."""
-        with self.start("b", self.multirail, "serve", "--root", root, "--token-file", self.token_file, ready="") as process:
+        command = [self.multirail, "serve", "--root", root, "--token-file", self.token_file]
+        with open(self.work / "serve.log", "w") as log, self.start("b", *command, ready="", stderr=log) as process:
             yield process
 
 
@@ -176,32 +178,3 @@ def end(process):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             return
-
-
-class Cpu:
-    """CPU time of this machine between two points, from /proc/stat."""
-
-    def __init__(self):
-        self.reset()
-
-    def reset(self):
-        self._before = self._times()
-
-    @staticmethod
-    def _times():
-        with open("/proc/stat") as stat:
-            fields = [int(field) for field in stat.readline().split()[1:9]]
-        return sum(fields), fields[3] + fields[4]
-
-    def take(self):
-        """Since the last take or reset: share of idle time over all processors, and CPU seconds that were used."""
-        total, idle = (now - then for now, then in zip(self._times(), self._before))
-        self.reset()
-        ticks = os.sysconf("SC_CLK_TCK")
-        return {"cpu_idle_share": round(idle / max(total, 1), 3), "cpu_s": round((total - idle) / ticks, 2)}
-
-
-def process_cpu_s(pid):
-    """CPU seconds that a process (not its children) has used until now."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

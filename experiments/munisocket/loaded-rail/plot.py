@@ -1,0 +1,44 @@
+"""Figure 7: two rails, one of them loaded."""
+
+from drawing import Figure, bandwidths
+from plan import K, M, size_name
+from results import NOT_AVAILABLE, NOT_REACHED, REACHED, Claim, Results, best_everywhere, compare
+
+UNLOADED, LOADED = "tcp, unloaded rail", "tcp, loaded rail"
+PAPER_AVERAGE_MBIT_S, PAPER_ENHANCED_MBIT_S = 82.123, 161.84
+SPEED_UP = 1.05
+
+
+def figures(rows, out):
+    found = Results(rows)
+    figure = Figure("Figure 7: two rails of 100 Mbit/s, the second loaded", "effective bandwidth, Mbit/s", found.lines())
+    bandwidths(figure, found, [UNLOADED, LOADED, "equal-partition", "two-ended", "adaptive"])
+    figure.paper("two-ended", {2 * M: PAPER_ENHANCED_MBIT_S}, "paper: Enhanced MuniSocket")
+    figure.paper(LOADED, {2 * M: PAPER_AVERAGE_MBIT_S}, "paper: average of the two rails alone")
+    figure.save(out / "figure-07.png")
+
+
+def claims(rows):
+    found = Results(rows)
+    size = 2 * M if 2 * M in found.sizes() else max(found.sizes())
+    alone = found.median(UNLOADED, size), found.median(LOADED, size)
+    average = sum(alone) / 2
+    result = [
+        compare("figure 7", f"loaded rail's share of its bandwidth without load, {size_name(size)}", 0.75, alone[1] / alone[0],
+                less=True, note="the set-up: how heavy the load is"),
+        compare("figure 7", f"either rail alone, on average, {size_name(size)}", PAPER_AVERAGE_MBIT_S, average, unit="Mbit/s",
+                digits=1, note="the set-up") if size == 2 * M else
+        Claim("figure 7", "either rail alone, on average, 2 MiB", "82.1 Mbit/s", "-", NOT_AVAILABLE, "not measured in a quick run"),
+    ]
+    for line, name in (("two-ended", "Enhanced MuniSocket"), ("adaptive", "the default")):
+        least = found.least_size(line, UNLOADED, SPEED_UP)
+        result += [
+            compare("figure 7", f"{name} over the average of either rail, {size_name(size)}",
+                    PAPER_ENHANCED_MBIT_S / PAPER_AVERAGE_MBIT_S, found.median(line, size) / average,
+                    note=f"{found.median(line, size):.1f} Mbit/s; the paper's {PAPER_ENHANCED_MBIT_S} is 0.99 of both rails' sum, "
+                         f"ours {found.median(line, size) / sum(alone):.2f}"),
+            Claim("figure 7", f"{name} faster than TCP on the unloaded rail", "from about 40 KB",
+                  "never" if least is None else f"from {size_name(least)}",
+                  REACHED if least is not None and least <= 64 * K else NOT_REACHED, "of powers of two, 64 KiB is the next"),
+        ]
+    return [*result, best_everywhere("figure 7", found)]
