@@ -14,10 +14,16 @@
 //! host to a bridge in a switch namespace of the rail's own. A rail with a rate is shaped where packets leave: at the
 //! host's port, and at the switch's port towards the host.
 //!
+//! A rail with a delay, a jitter or a loss is a WAN. Where the kernel has netem, that makes it, at the hosts' ports. Where
+//! not, the hosts' ports are TAP devices, and a process of the lab carries packets from one to the other: the relay, one
+//! for all rails. It ends with the lab, and with the process that made a lab that is not kept.
+//!
 //! # Limits
 //!
-//! - A rail has a rate and a bounded queue, but no delay and no loss of its own: the round trip of an idle rail is tens of
-//!   microseconds.
+//! - Without a delay the round trip of an idle rail is tens of microseconds.
+//! - A relayed rail's queue is not the host's: what a program sends too much is lost on the way, and it is not held back.
+//!   Losses are independent, and repeat with what is sent. Packets never change places, whatever the jitter.
+//! - What netem is told is tested, but was not run on a kernel that has it. There jitter may reorder packets.
 //! - Rates count Ethernet frames without preamble and gap: TCP gets 1448 of 1514 bytes, 95.6 %. One packet passes an
 //!   idle rail free. `cargo run -p multirail-lab --example burst` shows both against a wire.
 //! - Every packet of a shaped rail is handled by itself: at some 100 Mbit/s and above the CPU may be what is measured,
