@@ -11,7 +11,7 @@
 
 #define LOOK_US 2000
 
-enum { BATCH = 1, DATA, CPU };
+enum { BATCH = 1, READY, DATA, CPU };
 
 /* Rounds of zero ask for the other rank's CPU time; a message of zero bytes besides is the end. */
 struct batch {
@@ -23,6 +23,8 @@ static void mpi_rounds(void *context, char *buffer, uint64_t message_bytes, uint
     (void)context;
     struct batch batch = {message_bytes, rounds};
     MPI_Send(&batch, sizeof batch, MPI_BYTE, 1, BATCH, MPI_COMM_WORLD);
+    /* It may have slept until now. */
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     for (uint64_t i = 0; i < rounds; i++) {
         double start = now_us();
         MPI_Send(buffer, (int)message_bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD);
@@ -57,6 +59,7 @@ static void answer(void) {
             continue;
         }
         char *buffer = new_buffer(batch.message_bytes);
+        MPI_Send(NULL, 0, MPI_BYTE, 0, READY, MPI_COMM_WORLD);
         for (uint64_t i = 0; i < batch.rounds; i++) {
             MPI_Recv(buffer, (int)batch.message_bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
             MPI_Send(buffer, (int)batch.message_bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD);

@@ -131,6 +131,12 @@ def copy(lab, source, load, command):
         return seconds, used
 
 
+def measure(lab, plan, quick):
+    """What a plan says of copies: `copy_tools`, and each network's `loads` and `repeats`; `quick_loads` instead if quick."""
+    loads, repeats = (plan["quick_loads"], 1) if quick else (lab.network["loads"], lab.network.get("repeats", 1))
+    yield from rows(lab, loads, plan["copy_tools"], repeats)
+
+
 def rows(lab, loads, tools, repeats):
     """A row for each load and line: repeat by repeat all lines one after the other."""
     modules = [importlib.import_module(f"tools.{name}") for name in tools]

@@ -1,0 +1,102 @@
+"""Rates of copies by program and network, a figure for one file and one for many; what they cost in CPU time; shares of the best."""
+
+import dataclasses
+import statistics
+
+import drawing
+from results import NOT_AVAILABLE, NOT_REACHED, REACHED, TOLERANCE, Claim
+
+OURS = "multirail cp"
+BUSY_IDLE_SHARE = 0.10
+COLUMNS = 2
+
+
+@dataclasses.dataclass
+class Copy:
+    """One line's copies of a load on a network: medians over the repeats."""
+
+    network: str
+    load: str
+    line: str
+    files: int
+    seconds: float
+    mbit_s: float
+    cpu_s: float
+    cpu_s_per_gib: float
+    cpu_was_limit: bool
+
+    @classmethod
+    def of(cls, row):
+        cpu_s = statistics.median(row["cpu_s"])
+        return cls(row["network"], row["load"], row["line"], row["files"], statistics.median(row["seconds"]),
+                   statistics.median(row["mbit_s"]), cpu_s, cpu_s / (row["bytes"] / (1 << 30)), row["cpu_idle_share"] < BUSY_IDLE_SHARE)
+
+
+def panels(rows):
+    """Copies of the same load on the same network, in the order of measuring."""
+    found = {}
+    for row in rows:
+        if row["kind"] == "copy":
+            found.setdefault((row["network"], row["load"]), []).append(Copy.of(row))
+    return found
+
+
+def figures(rows, out_dir):
+    found = panels(rows)
+    for name, title, wanted in (("one-file", "One file", lambda files: files == 1), ("many-files", "Many files", lambda files: files > 1)):
+        chosen = {where: copies for where, copies in found.items() if wanted(copies[0].files)}
+        if chosen:
+            bars(title, chosen, out_dir / f"{name}.png")
+    (out_dir / "tables.md").write_text("\n".join(tables(rows, found)) + "\n")
+
+
+def bars(title, chosen, path):
+    lines = list(dict.fromkeys(copy.line for copies in chosen.values() for copy in copies))
+    color = {line: drawing.style_of("adaptive" if line == OURS else line, lines)[0] for line in lines}
+    grid = -(-len(chosen) // COLUMNS)
+    figure, axes = drawing.plt.subplots(grid, min(COLUMNS, len(chosen)), figsize=(5.2 * min(COLUMNS, len(chosen)), 2.3 * grid),
+                                        squeeze=False)
+    places = [place for row in axes for place in row]
+    for place in places[len(chosen):]:
+        place.axis("off")
+    for place, ((network, load), copies) in zip(places, chosen.items()):
+        copies = list(reversed(copies))
+        drawn = place.barh([copy.line for copy in copies], [copy.mbit_s for copy in copies], color=[color[copy.line] for copy in copies])
+        place.bar_label(drawn, [f" {copy.mbit_s:.0f}" + (" †" if copy.cpu_was_limit else "") for copy in copies], fontsize=8)
+        place.set_title(f"{network}: {load}", fontsize=10)
+        place.margins(x=0.15)
+        place.tick_params(labelsize=8)
+        for side in ("top", "right"):
+            place.spines[side].set_visible(False)
+    figure.suptitle(f"{title}: Mbit/s (†: the CPU was the limit)", fontsize=11)
+    drawing.save(figure, path)
+
+
+def tables(rows, found):
+    yield "# Copies from host b to host a"
+    for (network, load), copies in found.items():
+        best = max(copy.mbit_s for copy in copies)
+        yield from ("", f"## {network}: {load}", "", "| line | seconds | Mbit/s | of the best | CPU s | CPU s/GiB |", "|" + " --- |" * 6)
+        for copy in copies:
+            yield (f"| {copy.line}{' †' if copy.cpu_was_limit else ''} | {copy.seconds:.2f} | {copy.mbit_s:.1f} | {copy.mbit_s / best:.3f} | "
+                   f"{copy.cpu_s:.2f} | {copy.cpu_s_per_gib:.2f} |")
+    yield from ("", "†: the CPU was the limit. CPU time is that of the whole machine: both hosts and the network.")
+    for row in rows:
+        if row["kind"] == "skipped":
+            yield f"\nNot measured: {row['line']} on {row['network']}: {row['reason']}"
+
+
+def claims(rows):
+    text = f"`multirail cp` is the fastest or within {TOLERANCE:.0%} of it"
+    return [claim(f"{network}, {load}", text, copies) for (network, load), copies in panels(rows).items()]
+
+
+def claim(where, text, copies):
+    ours = next((copy for copy in copies if copy.line == OURS), None)
+    others = [copy for copy in copies if copy.line != OURS]
+    if ours is None or not others:
+        return Claim(where, text, "", "-", NOT_AVAILABLE, "not measured")
+    best = max(others, key=lambda copy: copy.mbit_s)
+    share = ours.mbit_s / best.mbit_s
+    return Claim(where, text, "", f"{ours.mbit_s:.1f} Mbit/s, {share:.2f} of the best other", REACHED if share >= 1 - TOLERANCE else NOT_REACHED,
+                 f"{best.line}: {best.mbit_s:.1f} Mbit/s" + (" †" if ours.cpu_was_limit or best.cpu_was_limit else ""))
