@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test bench check fuzz clean
+.PHONY: setup build demo test bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -23,6 +23,7 @@ demo: build
 
 test: $(READY)/base
 	cargo test --workspace --locked --no-fail-fast
+	python3 -B -m unittest discover -s experiments/tests
 
 # Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
@@ -30,6 +31,11 @@ bench: build $(READY)/bench
 	cargo build --release --locked -p multirail --example events
 	scripts/bench $(if $(QUICK),--quick) $(BIN) $(RESULTS)
 	scripts/bench-report $(if $(QUICK),--verdict-only) $(RESULTS)
+
+# The papers' figures drawn again, with other programs' lines in them: experiments/RESULTS.md. QUICK=1: fewer sizes and repeats,
+# below five minutes, results below target/. ONLY: a pattern of paper/folder.
+experiments: build $(READY)/experiments
+	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
 # The command's doc comments are its help text, so they are no Rust documentation.
 check: $(READY)/check

@@ -10,6 +10,10 @@ import subprocess
 BUSY_IDLE_SHARE = 0.10
 
 
+def is_limit(idle_share):
+    return idle_share < BUSY_IDLE_SHARE
+
+
 class Cpu:
     """CPU time of this machine between two points, from /proc/stat."""
 

@@ -13,7 +13,7 @@ import sys
 import threading
 
 import load
-from host import BUSY_IDLE_SHARE, Cpu
+from host import Cpu, is_limit
 from lab import Lab
 from plan import DEFAULT_REPEATS, QUICK_REPEATS, QUICK_SECONDS, SECONDS
 
@@ -48,7 +48,7 @@ def emit_all(emit, network, rows):
 
 def cpu_row(idle_shares):
     share = round(sum(idle_shares) / len(idle_shares), 3)
-    return {"cpu_idle_share": share, "cpu_was_limit": share < BUSY_IDLE_SHARE}
+    return {"cpu_idle_share": share, "cpu_was_limit": is_limit(share)}
 
 
 def bench(lab, line, message_bytes):

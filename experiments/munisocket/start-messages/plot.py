@@ -37,7 +37,7 @@ def figures(rows, out):
         spread = [statistics.stdev(counts) if len(counts) > 1 else 0 for counts in values]
         axes.bar(places, means, width * 0.92, yerr=spread, capsize=4, color=color, label=name)
         for place, mean, above in zip(places, means, spread):
-            axes.text(place, mean + above + 0.25, f"{mean:.1f}", ha="center", fontsize=9)
+            axes.text(place, mean + above + 0.6, f"{mean:.1f}", ha="center", fontsize=9)
     for place, (least, most) in enumerate(PAPER.values()):
         axes.fill_between([place - width, place], least, most, color="#222222", alpha=0.35, linewidth=0,
                           label="paper: range of Start messages" if place == 0 else None)

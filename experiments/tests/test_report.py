@@ -1,0 +1,59 @@
+"""RESULTS.md and README.md say what was measured."""
+
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+
+import report  # noqa: E402
+from results import Results, best_everywhere, compare  # noqa: E402
+
+HOST = {"kind": "host", "date": "2026-01-02", "version": "0.1.0", "commit": "abc", "cores": 2, "cpu": "a CPU", "memory_gib": 4,
+        "kernel": "6", "congestion_control": "bbr"}
+
+
+def experiment(folder, rates):
+    rows = [HOST, {"kind": "plan"}]
+    rows += [{"kind": "message", "network": "100+100", "line": line, "message_bytes": 1024, "effective_mbit_s": [rate],
+              "cpu_s_per_gib": [1.5], "cpu_idle_share": 0.25, "cpu_was_limit": False} for line, rate in rates.items()]
+    rows += [{"kind": "skipped", "network": "100+100", "line": "mptcp", "reason": "the kernel has no MPTCP"}]
+    found = Results(rows)
+    return types.SimpleNamespace(name="paper/one", title="One", paper="paper", folder=folder, found=found,
+                                 pictures=[folder / "runs/2026-01-02/figure-01.png"],
+                                 claims=[compare("figure 1", "a | b", 2.0, 2.5), best_everywhere("figure 1", found)])
+
+
+class Reports(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def test_results_lists_claims_and_losses(self):
+        report.write_results(self.folder / "RESULTS.md", [experiment(self.folder, {"adaptive": 50, "tcp": 100})])
+        text = (self.folder / "RESULTS.md").read_text()
+        self.assertIn("| figure 1 | a \\| b | 2.00 | 2.50 | reached |  |", text)
+        self.assertIn("1 of 2 claims are reached", text)
+        self.assertIn("at 0 of 1 points. At these it is not", text)
+        self.assertIn("| 100+100 | 1 KiB | tcp | 100.0 | 50.0 | 0.500 |", text)
+
+    def test_nothing_lost(self):
+        report.write_results(self.folder / "RESULTS.md", [experiment(self.folder, {"adaptive": 100, "tcp": 50})])
+        self.assertIn("at 1 of 1 points.\n", (self.folder / "RESULTS.md").read_text())
+
+    def test_readme_keeps_what_is_around_the_results(self):
+        readme = self.folder / "README.md"
+        readme.write_text(f"# One\n\n{report.BEGIN}\nold\n{report.END}\n\nafter\n")
+        for _ in range(2):
+            report.write_readme(experiment(self.folder, {"adaptive": 100, "tcp": 50}))
+        text = readme.read_text()
+        self.assertTrue(text.startswith("# One\n") and text.endswith("\nafter\n"))
+        self.assertNotIn("old", text)
+        self.assertEqual(text.count("![figure-01](runs/2026-01-02/figure-01.png)"), 1)
+        self.assertIn("| 100+100 | 1 KiB | adaptive | 1.50 | 75% |", text)
+        self.assertIn("| 100+100 | mptcp | the kernel has no MPTCP |", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
