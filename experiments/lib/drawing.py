@@ -89,6 +89,8 @@ def frame(axes):
 def save(figure, path):
     """With the names of its lines below, where they hide nothing."""
     for axes in figure.axes:
+        if not axes.get_legend_handles_labels()[0] or axes.get_legend():
+            continue
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, fontsize=8.5, frameon=False)
     # No date or version inside: the same rows give the same file.
     figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})

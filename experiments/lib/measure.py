@@ -15,7 +15,7 @@ import threading
 import load
 from host import Cpu, is_limit
 from lab import Lab
-from plan import DEFAULT_REPEATS, QUICK_REPEATS, QUICK_SECONDS, SECONDS
+from plan import QUICK_REPEATS, QUICK_SECONDS, SECONDS
 
 # A stuck command must not stop all experiments.
 COMMAND_LIMIT_S = 120
@@ -35,8 +35,7 @@ def measure(plan, multirail, quick, emit):
                 emit_all(emit, network, lines_of_size(plan, lab, message_bytes, repeats, begin))
                 for tool in tools:
                     emit_all(emit, network, rows_of_tool(tool, lab, message_bytes, repeats, quick))
-            if "copies" in plan.table:
-                emit_all(emit, network, copies(plan, lab, quick))
+            emit_all(emit, network, copies(plan, lab, network, quick))
             if not quick:
                 emit_all(emit, network, alone(plan, lab))
 
@@ -103,13 +102,15 @@ def available_tools(plan, lab, network, emit):
     return found
 
 
-def copies(plan, lab, quick):
-    """`[copies]`: files from one host to the other, tool beside tool."""
+def copies(plan, lab, network, quick):
+    """`copy_tools`: files from one host to the other, tool beside tool."""
+    tools = plan.table.get("copy_tools")
+    if not tools:
+        return
     from tools import files  # not for all who measure messages
 
-    table = plan.table["copies"]
-    loads = table["quick_loads"] if quick else table["loads"]
-    yield from files.rows(lab, loads, table["tools"], QUICK_REPEATS if quick else table.get("repeats", DEFAULT_REPEATS))
+    loads = plan.table["quick_loads"] if quick else network["loads"]
+    yield from files.rows(lab, loads, tools, QUICK_REPEATS if quick else network.get("repeats", QUICK_REPEATS))
 
 
 def alone(plan, lab):

@@ -111,7 +111,9 @@ class Results:
                 ours = self.median(default, size, network=network)
                 if ours is None:
                     continue
-                rates = {line: self.median(line, size, network=network) for line in self.lines(network) if line not in not_real}
+                # A stream one way is no message there and back.
+                rates = {line: self.median(line, size, network=network) for line in self.lines(network)
+                         if line not in not_real and "stream_s" not in self.messages.get((network, line, size), {})}
                 best = max((line for line in rates if rates[line] is not None), key=lambda line: rates[line])
                 share = 1.0 if best == default else self.ratio(default, best, size, network)
                 busy = any(self.messages[network, line, size].get("cpu_was_limit", False)

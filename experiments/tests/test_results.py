@@ -68,6 +68,10 @@ class Best(unittest.TestCase):
         point, = self.points(row("adaptive", 1, [10]), failed)
         self.assertEqual(point.best, "adaptive")
 
+    def test_a_stream_is_no_competitor(self):
+        point, = self.points(row("adaptive", 1, [10]), row("iperf3", 1, [20], stream_s=3))
+        self.assertEqual(point.best, "adaptive")
+
     def test_the_claim_counts_lost_points(self):
         rows = [row("adaptive", 1, [100]), row("tcp", 1, [100]), row("adaptive", 2, [50]), row("tcp", 2, [100])]
         claim = best_everywhere("figure", Results(rows))
