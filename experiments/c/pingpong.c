@@ -192,7 +192,8 @@ static int load(const char *host, int port, const struct options *options) {
 }
 
 int main(int count, char **words) {
-    const char *usage = "pingpong server|client|load ADDRESS PORT [--bind ADDRESS] [--mptcp] [--bytes N --seconds S [--pause-us P]]";
+    const char *usage = "pingpong server|client|load ADDRESS PORT [--bind ADDRESS] [--mptcp] "
+                        "[--bytes N --seconds S [--pause-us P]]";
     if (count < 4) fail("usage: %s", usage);
     struct options options = {0};
     for (int i = 4; i < count; i++) {

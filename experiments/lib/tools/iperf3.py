@@ -30,16 +30,17 @@ class Session:
     def stream(self, message_bytes, seconds, streams):
         lab, rail, seconds = self.lab, best_rail(self.lab), min(seconds, MAX_S)
         with lab.start("b", "iperf3", "-s", "-1", "-p", PORT, ready=lab.listens("b", PORT), stderr=subprocess.DEVNULL):
-            done = lab.run("a", "iperf3", "-J", "-c", lab.address("b", rail), "-B", lab.address("a", rail), "-p", PORT, "-P", streams,
-                           "-t", seconds, "-O", OMIT_S, timeout=LIMIT_S, check=False, stderr=subprocess.PIPE)
-        end = json.loads(done.stdout).get("end", {})
+            done = lab.run("a", "iperf3", "-J", "-c", lab.address("b", rail), "-B", lab.address("a", rail), "-p", PORT,
+                           "-P", streams, "-t", seconds, "-O", OMIT_S, timeout=LIMIT_S, check=False, stderr=subprocess.PIPE)
+        said = json.loads(done.stdout)
+        end = said.get("end", {})
         if "sum_received" not in end:
-            raise RuntimeError(f"iperf3: {json.loads(done.stdout).get('error', done.stderr)}")
-        seconds_and_bytes = end["sum_received"]
-        cpu = sum(end["cpu_utilization_percent"][side] for side in ("host_total", "remote_total")) / 100 * seconds_and_bytes["seconds"]
+            raise RuntimeError(f"iperf3: {said.get('error', done.stderr)}")
+        received, busy_percent = end["sum_received"], end["cpu_utilization_percent"]
+        cpu_s = (busy_percent["host_total"] + busy_percent["remote_total"]) / 100 * received["seconds"]
         return {"line": f"{NAME} -P {streams}", "message_bytes": message_bytes, "stream_s": seconds,
-                "effective_mbit_s": seconds_and_bytes["bits_per_second"] / 1e6,
-                "cpu_s_per_gib": cpu / (seconds_and_bytes["bytes"] / (1 << 30))}
+                "effective_mbit_s": received["bits_per_second"] / 1e6,
+                "cpu_s_per_gib": cpu_s / (received["bytes"] / (1 << 30))}
 
 
 @contextlib.contextmanager

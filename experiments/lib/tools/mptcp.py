@@ -64,8 +64,9 @@ def paths(lab, first):
 def session(lab):
     rail, pingpong = best_rail(lab), program("pingpong")
     # On all addresses, or the kernel refuses subflows to the others.
-    with paths(lab, rail), lab.start("b", pingpong, "server", "0.0.0.0", PORT, "--mptcp", ready="ready"), \
-            client(lab, NAME, pingpong, "client", lab.address("b", rail), PORT, "--bind", lab.address("a", rail), "--mptcp") as opened:
+    server = [pingpong, "server", "0.0.0.0", PORT, "--mptcp"]
+    words = [pingpong, "client", lab.address("b", rail), PORT, "--bind", lab.address("a", rail), "--mptcp"]
+    with paths(lab, rail), lab.start("b", *server, ready="ready"), client(lab, NAME, *words) as opened:
         joined = Joined(lab, opened)
         joined.join()
         yield joined

@@ -1,4 +1,4 @@
-"""Rates of copies by program and network, a figure for one file and one for many; what they cost in CPU time; shares of the best."""
+"""Rates of copies by program and network, a figure for one file and one for many; their CPU time and shares in a table."""
 
 import dataclasses
 import statistics
@@ -29,7 +29,12 @@ class Copy:
     def of(cls, row):
         cpu_s = statistics.median(row["cpu_s"])
         return cls(row["network"], row["load"], row["line"], row["files"], statistics.median(row["seconds"]),
-                   statistics.median(row["mbit_s"]), cpu_s, cpu_s / (row["bytes"] / (1 << 30)), row["cpu_idle_share"] < BUSY_IDLE_SHARE)
+                   statistics.median(row["mbit_s"]), cpu_s, cpu_s / (row["bytes"] / (1 << 30)),
+                   row["cpu_idle_share"] < BUSY_IDLE_SHARE)
+
+
+def dagger(cpu_was_limit):
+    return " †" if cpu_was_limit else ""
 
 
 def panels(rows):
@@ -43,8 +48,8 @@ def panels(rows):
 
 def figures(rows, out_dir):
     found = panels(rows)
-    for name, title, wanted in (("one-file", "One file", lambda files: files == 1), ("many-files", "Many files", lambda files: files > 1)):
-        chosen = {where: copies for where, copies in found.items() if wanted(copies[0].files)}
+    for name, title, is_one in (("one-file", "One file", True), ("many-files", "Many files", False)):
+        chosen = {where: copies for where, copies in found.items() if (copies[0].files == 1) == is_one}
         if chosen:
             bars(title, chosen, out_dir / f"{name}.png")
     (out_dir / "tables.md").write_text("\n".join(tables(rows, found)) + "\n")
@@ -61,8 +66,9 @@ def bars(title, chosen, path):
         place.axis("off")
     for place, ((network, load), copies) in zip(places, chosen.items()):
         copies = list(reversed(copies))
-        drawn = place.barh([copy.line for copy in copies], [copy.mbit_s for copy in copies], color=[color[copy.line] for copy in copies])
-        place.bar_label(drawn, [f" {copy.mbit_s:.0f}" + (" †" if copy.cpu_was_limit else "") for copy in copies], fontsize=8)
+        drawn = place.barh([copy.line for copy in copies], [copy.mbit_s for copy in copies],
+                           color=[color[copy.line] for copy in copies])
+        place.bar_label(drawn, [f" {copy.mbit_s:.0f}{dagger(copy.cpu_was_limit)}" for copy in copies], fontsize=8)
         place.set_title(f"{network}: {load}", fontsize=10)
         place.margins(x=0.15)
         place.tick_params(labelsize=8)
@@ -79,10 +85,12 @@ def tables(rows, found):
     yield "# Copies from host b to host a"
     for (network, load), copies in found.items():
         best = max(copy.mbit_s for copy in copies)
-        yield from ("", f"## {network}: {load}", "", "| line | seconds | Mbit/s | of the best | CPU s | CPU s/GiB |", "|" + " --- |" * 6)
+        header = "| line | seconds | Mbit/s | of the best | CPU s | CPU s/GiB |"
+        yield from ("", f"## {network}: {load}", "", header, "|" + " --- |" * 6)
         for copy in copies:
-            yield (f"| {copy.line}{' †' if copy.cpu_was_limit else ''} | {copy.seconds:.2f} | {copy.mbit_s:.1f} | {copy.mbit_s / best:.3f} | "
-                   f"{copy.cpu_s:.2f} | {copy.cpu_s_per_gib:.2f} |")
+            cells = [copy.line + dagger(copy.cpu_was_limit), f"{copy.seconds:.2f}", f"{copy.mbit_s:.1f}", f"{copy.mbit_s / best:.3f}",
+                     f"{copy.cpu_s:.2f}", f"{copy.cpu_s_per_gib:.2f}"]
+            yield "| " + " | ".join(cells) + " |"
     yield from ("", "†: the CPU was the limit. CPU time is that of the whole machine: both hosts and the network.")
     for row in rows:
         if row["kind"] == "skipped":
@@ -101,5 +109,6 @@ def claim(where, text, copies):
         return Claim(where, text, "", "-", NOT_AVAILABLE, "not measured")
     best = max(others, key=lambda copy: copy.mbit_s)
     share = ours.mbit_s / best.mbit_s
-    return Claim(where, text, "", f"{ours.mbit_s:.1f} Mbit/s, {share:.2f} of the best other", REACHED if share >= 1 - TOLERANCE else NOT_REACHED,
-                 f"{best.line}: {best.mbit_s:.1f} Mbit/s" + (" †" if ours.cpu_was_limit or best.cpu_was_limit else ""))
+    verdict = REACHED if share >= 1 - TOLERANCE else NOT_REACHED
+    return Claim(where, text, "", f"{ours.mbit_s:.1f} Mbit/s, {share:.2f} of the best other", verdict,
+                 f"{best.line}: {best.mbit_s:.1f} Mbit/s{dagger(ours.cpu_was_limit or best.cpu_was_limit)}")

@@ -34,6 +34,10 @@ def figures(rows, out_dir):
     (out_dir / "tables.md").write_text("\n".join(tables(results)) + "\n")
 
 
+def dagger(point):
+    return " †" if point.cpu_was_limit else ""
+
+
 def tables(results):
     """Every line at every size, in Mbit/s (medians), and last the default's share of the best."""
     yield "# Effective Mbit/s by message size"
@@ -45,7 +49,7 @@ def tables(results):
         for size in results.sizes(network):
             rates = (results.median(line, size, network=network) for line in lines)
             point = points.get(size)
-            end = [point.best + (" †" if point.cpu_was_limit else ""), f"{point.share:.3f}"] if point else ["-", "-"]
+            end = [point.best + dagger(point), f"{point.share:.3f}"] if point else ["-", "-"]
             yield "| " + " | ".join([size_name(size), *("-" if rate is None else f"{rate:.1f}" for rate in rates), *end]) + " |"
     skipped = [row for row in results.rows if row["kind"] == "skipped"]
     yield from ("", "†: the CPU was the limit.")
@@ -63,8 +67,7 @@ def all_claims(results):
         if not points:
             continue
         lost = [point for point in points if point.is_lost]
-        note = "; ".join(f"{size_name(point.message_bytes)}: {point.share:.2f} of {point.best}" + (" †" if point.cpu_was_limit else "")
-                         for point in lost)
+        note = "; ".join(f"{size_name(point.message_bytes)}: {point.share:.2f} of {point.best}{dagger(point)}" for point in lost)
         yield Claim(network, DEFAULT_IS_BEST, "", f"{len(points) - len(lost)} of {len(points)} points",
                     NOT_REACHED if lost else REACHED, note)
         yield never_below(results, network, "tcp", "plain TCP on the best rail")
