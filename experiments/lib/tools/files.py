@@ -25,8 +25,6 @@ from plan import size_bytes, size_name
 
 # No copy takes longer.
 LIMIT_S = 100
-# Copies of a load by all lines, one after the other, are repeated if they took less.
-LONG_S = 20
 BLOCK = 1 << 20
 SMALL_FOLDER, LARGE_FOLDER = "small", "large"
 
@@ -134,11 +132,7 @@ def copy(lab, source, load, command):
 
 
 def rows(lab, loads, tools, repeats):
-    """A row for each load and line: repeat by repeat all lines one after the other.
-
-    A network's `without` names loads that would take too long on it. A load whose lines took long is measured once.
-    """
-    loads = [load for load in loads if load not in lab.network.get("without", [])]
+    """A row for each load and line: repeat by repeat all lines one after the other."""
     modules = [importlib.import_module(f"tools.{name}") for name in tools]
     with Source(loads) as source, contextlib.ExitStack() as servers:
         lines = []
@@ -158,10 +152,7 @@ def rows(lab, loads, tools, repeats):
 def rows_of_load(lab, source, load, lines, repeats):
     measured = {line: [] for line, _ in lines}
     failed = {}
-    began = time.monotonic()
     for repeat in range(repeats):
-        if repeat > 0 and time.monotonic() - began > LONG_S * repeat:
-            break
         turn = repeat % max(len(lines), 1)
         for line, command in lines[turn:] + lines[:turn]:
             if line in failed:
