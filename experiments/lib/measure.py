@@ -54,10 +54,13 @@ def bench(lab, line, message_bytes):
     """One measurement of one line; its row as `multirail bench` prints it."""
     command = [lab.multirail, "--json", "bench", lab.address("b", 0), "--token-file", lab.token_file, "--sizes", message_bytes,
                "--strategies", line.strategy, "--repeat", 1, *line.options]
+    rates = lab.rates_mbit_s
     if line.rails:
         command += ["--rails", line.rails]
-    else:
-        command += ["--oracle-rates", ",".join(str(rate or UNSHAPED_MBIT_S) for rate in lab.rates_mbit_s)]
+        rates = [rate for rail, rate in enumerate(rates) if lab.port(rail) in line.rails.split(",")]
+    if rates:
+        # Without, `tcp` would try all rails first.
+        command += ["--oracle-rates", ",".join(str(rate or UNSHAPED_MBIT_S) for rate in rates)]
     done = lab.run("a", *command, check=False, stderr=subprocess.PIPE, timeout=COMMAND_LIMIT_S)
     if done.returncode != 0:
         raise RuntimeError(f"multirail bench, {line.name}: {done.stderr.strip()}")
