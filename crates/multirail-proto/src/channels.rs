@@ -16,8 +16,10 @@ const MIN_BYTES: u64 = 32 << 10;
 const STEADY: f64 = 0.7;
 /// Twice the channels must carry this much more.
 const MIN_GAIN: f64 = 1.1;
-/// Intervals of a trial that are not counted: the new channels start slowly.
+/// Intervals of a trial that are not counted: the new channels start slowly ...
 const RAMP_UP_INTERVALS: u32 = 1;
+/// ... but if windows are small, they are open after a few of these.
+const WINDOW_RAMP_UP_RTTS: u64 = 8;
 /// How long the number is left alone after a trial in vain; doubled each time, up to the second number.
 const REST_US: u64 = 30_000_000;
 const MAX_REST_US: u64 = 600_000_000;
@@ -33,8 +35,16 @@ pub struct Observation {
     pub elapsed_us: u64,
     /// The rail's smallest round trip.
     pub rtt_us: u32,
-    /// The receiver's window was the limit for a good part of the time.
+    /// The receiver's window or the sender's buffer was the limit for a good part of the time: more channels will surely carry
+    /// more, as long as the path does.
     pub window_limited: bool,
+}
+
+impl Observation {
+    fn ramp_up_intervals(&self) -> u32 {
+        let quick = self.window_limited && WINDOW_RAMP_UP_RTTS * u64::from(self.rtt_us) <= self.elapsed_us;
+        if quick { 0 } else { RAMP_UP_INTERVALS }
+    }
 }
 
 /// The number of channels of one rail.
@@ -77,8 +87,8 @@ impl ChannelCount {
             Phase::Watching { .. } if !bulk => self.watch(None),
             Phase::Watching { last_bytes_us } => {
                 let steady = last_bytes_us.is_some_and(|last| bytes_us > STEADY * last && last > STEADY * bytes_us);
-                let worth_it = seen.rtt_us >= MIN_RTT_US || seen.window_limited;
-                if steady && worth_it && self.count < MAX_CHANNELS {
+                let worth_it = seen.window_limited || (steady && seen.rtt_us >= MIN_RTT_US);
+                if worth_it && self.count < MAX_CHANNELS {
                     self.double(bytes_us);
                 } else {
                     self.watch(Some(bytes_us));
@@ -86,7 +96,7 @@ impl ChannelCount {
             }
             // The transfer ended: nothing was learnt, and what was opened for the trial goes.
             Phase::Trial { .. } if !bulk => self.give_up_trial(None),
-            Phase::Trial { base_bytes_us, intervals } if intervals < RAMP_UP_INTERVALS => {
+            Phase::Trial { base_bytes_us, intervals } if intervals < seen.ramp_up_intervals() => {
                 self.phase = Phase::Trial { base_bytes_us, intervals: intervals + 1 };
             }
             Phase::Trial { base_bytes_us, .. } if bytes_us >= MIN_GAIN * base_bytes_us => {
@@ -125,17 +135,21 @@ mod tests {
 
     /// Lets a rail run for `seconds` that carries `rate(channels)` bytes per microsecond; the numbers it went through.
     fn run(count: &mut ChannelCount, seconds: u64, rtt_us: u32, rate: impl Fn(u32) -> f64) -> Vec<u32> {
+        run_limited(count, seconds, rtt_us, false, rate)
+    }
+
+    fn run_limited(
+        count: &mut ChannelCount,
+        seconds: u64,
+        rtt_us: u32,
+        window_limited: bool,
+        rate: impl Fn(u32) -> f64,
+    ) -> Vec<u32> {
         (1..=seconds * 1_000_000 / OBSERVE_EVERY_US)
             .map(|i| {
                 let bytes = (rate(count.count()) * OBSERVE_EVERY_US as f64) as u64;
                 let now_us = i * OBSERVE_EVERY_US;
-                count.observe(Observation {
-                    now_us,
-                    bytes,
-                    elapsed_us: OBSERVE_EVERY_US,
-                    rtt_us,
-                    window_limited: false,
-                })
+                count.observe(Observation { now_us, bytes, elapsed_us: OBSERVE_EVERY_US, rtt_us, window_limited })
             })
             .collect()
     }
@@ -148,6 +162,15 @@ mod tests {
         assert_eq!(*seen.last().unwrap(), 4);
         let found = seen.iter().position(|n| *n == 4).unwrap() as u64 * OBSERVE_EVERY_US;
         assert!(found <= 3_000_000, "found after {found} us: {seen:?}");
+    }
+
+    #[test]
+    fn known_windows_are_filled_in_a_second() {
+        let mut count = ChannelCount::default();
+        let seen = run_limited(&mut count, 10, 20_000, true, |n| (1.6 * f64::from(n)).min(12.5));
+        assert_eq!(*seen.last().unwrap(), 8);
+        let found = seen.iter().position(|n| *n == 8).unwrap() as u64 * OBSERVE_EVERY_US;
+        assert!(found <= 1_000_000, "found after {found} us: {seen:?}");
     }
 
     #[test]

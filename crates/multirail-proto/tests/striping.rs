@@ -99,7 +99,7 @@ impl World {
     fn new(strategy: Strategy, case: &Case) -> Self {
         let mut views: Vec<ChannelView> = Vec::new();
         for &(rate_bytes_s, latency_us, up) in &case.channels {
-            views.push(ChannelView { up, rate_bytes_s, latency_us, backlog_bytes: 0 });
+            views.push(ChannelView { up, rate_bytes_s, latency_us, backlog_bytes: 0, max_run_bytes: u64::MAX });
         }
         let channels = views.len();
         Self {
@@ -250,7 +250,13 @@ impl World {
     }
 
     fn join(&mut self, rate_bytes_s: f64) {
-        self.views.push(ChannelView { up: true, rate_bytes_s, latency_us: 100.0, backlog_bytes: 0 });
+        self.views.push(ChannelView {
+            up: true,
+            rate_bytes_s,
+            latency_us: 100.0,
+            backlog_bytes: 0,
+            max_run_bytes: u64::MAX,
+        });
         self.outstanding.push(VecDeque::new());
         self.expected.push(None);
         self.lost_or_joined += 1;
@@ -328,7 +334,7 @@ proptest! {
 
 #[test]
 fn an_empty_message_survives_its_channel() {
-    let up = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0 };
+    let up = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
     for strategy in Strategy::ALL {
         let mut views = [up, up];
         let mut striping = Striping::new(strategy, 0, 10, &views);

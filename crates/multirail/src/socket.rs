@@ -152,6 +152,11 @@ impl ChannelSocket {
         SockRef::from(self.fd.get_ref()).set_tcp_notsent_lowat(bytes)
     }
 
+    /// The socket's send buffer, which the kernel makes longer as the path needs it.
+    pub fn send_buffer_bytes(&self) -> Option<u64> {
+        SockRef::from(self.fd.get_ref()).send_buffer_size().ok().map(|bytes| bytes as u64)
+    }
+
     /// What the kernel knows of the path.
     pub fn info(&self) -> PathInfo {
         // SAFETY: all-zero bytes are a valid tcp_info, and the kernel writes at most `length` bytes of it.
@@ -172,7 +177,7 @@ impl ChannelSocket {
             rtt_us: info.tcpi_rtt,
             min_rtt_us: info.tcpi_min_rtt,
             delivery_bytes_s: info.tcpi_delivery_rate as f64,
-            window_limited_us: info.tcpi_rwnd_limited,
+            window_limited_us: info.tcpi_rwnd_limited + info.tcpi_sndbuf_limited,
             busy_us: info.tcpi_busy_time,
         }
     }

@@ -94,7 +94,7 @@ impl Scheme for Adaptive {
         } else {
             (share / 2.0).clamp(rate * MIN_RUN_US, rate * MAX_RUN_US).min(share)
         };
-        self.claim(claim.ceil() as u64)
+        self.claim((claim.ceil() as u64).min(channels[channel].max_run_bytes))
     }
 
     fn lost(&mut self, channel: Channel, _: &[ChannelView]) -> Vec<Range<u64>> {
@@ -208,7 +208,13 @@ mod tests {
     use super::*;
 
     fn rail(mbit_s: f64, backlog_bytes: u64) -> ChannelView {
-        ChannelView { up: true, rate_bytes_s: mbit_s * 125_000.0, latency_us: 50.0, backlog_bytes }
+        ChannelView {
+            up: true,
+            rate_bytes_s: mbit_s * 125_000.0,
+            latency_us: 50.0,
+            backlog_bytes,
+            max_run_bytes: u64::MAX,
+        }
     }
 
     #[test]

@@ -71,7 +71,8 @@ impl Scheme for EqualPartition {
 mod tests {
     use super::*;
 
-    const UP: ChannelView = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0 };
+    const UP: ChannelView =
+        ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
     const DOWN: ChannelView = ChannelView { up: false, ..UP };
 
     fn range(next: Next) -> Range<u64> {

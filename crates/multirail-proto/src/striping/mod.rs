@@ -85,6 +85,9 @@ pub struct ChannelView {
     /// What a byte written now has to wait for before it leaves this host: claimed, and probably not sent yet. See
     /// [`ChannelView::set_backlog`].
     pub backlog_bytes: u64,
+    /// What the channel's socket surely takes at once: the rest of a longer run would wait in this process, and the next message
+    /// behind it.
+    pub max_run_bytes: u64,
 }
 
 impl ChannelView {
@@ -252,7 +255,13 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_no_backlog() {
-        let mut view = ChannelView { up: true, rate_bytes_s: 1e6, latency_us: 10_000.0, backlog_bytes: 0 };
+        let mut view = ChannelView {
+            up: true,
+            rate_bytes_s: 1e6,
+            latency_us: 10_000.0,
+            backlog_bytes: 0,
+            max_run_bytes: u64::MAX,
+        };
         for (busy_us, backlog_bytes) in [(0.0, 50_000), (5_000.0, 45_000), (20_000.0, 30_000), (1e9, 30_000)] {
             view.set_backlog(50_000, busy_us);
             assert_eq!(view.backlog_bytes, backlog_bytes);

@@ -3,7 +3,8 @@
 use super::Direction::{Decrement, Increment};
 use super::*;
 
-const UP: ChannelView = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0 };
+const UP: ChannelView =
+    ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
 
 /// The fragment (from 0, of 10 bytes) that `channel` gets, and how it is announced.
 fn claim(s: &mut TwoEnded, channel: Channel) -> (u64, Framing) {

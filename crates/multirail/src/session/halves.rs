@@ -39,7 +39,8 @@ impl Sender {
 
     /// Sends one message.
     ///
-    /// Up to [`COPY_LIMIT_BYTES`] it returns when the kernel has the message, as with TCP; a longer message is sent from
+    /// Up to [`COPY_LIMIT_BYTES`] it returns as with TCP: the kernel has the message, or will have the rest of it as soon as
+    /// its buffers have room; [`super::Session::close`] waits for the peer to have it. A longer message is sent from
     /// `message` itself, and it returns when the peer's application has received it. Not cancel-safe: dropping the
     /// future in the middle of a longer message ends the session.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
@@ -95,6 +96,9 @@ impl Sender {
         })
         .await?;
         guard.armed = false;
+        if !borrowed && !shared.lock().all_with_kernel() {
+            shared.unsent.notify_one();
+        }
         Ok(())
     }
 
@@ -222,7 +226,7 @@ impl Shared {
                 return Poll::Pending;
             }
             if bytes.is_empty() {
-                return Poll::Ready(Ok(()));
+                return if state.all_with_kernel() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
             if !begins && !state.can_begin(bytes.len() as u64) {
                 return Poll::Pending;

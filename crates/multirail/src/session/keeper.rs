@@ -3,9 +3,12 @@
 use super::state::{Failure, State};
 use super::tune::Tuner;
 use super::{Config, Shared, dial};
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How often. Late reports and dead rails wait at most this long.
 const EVERY: Duration = Duration::from_millis(100);
@@ -13,17 +16,20 @@ const EVERY: Duration = Duration::from_millis(100);
 /// has become better.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
+/// How long what a call left unsent waits for the next call to take it along.
+const UNSENT_AFTER: Duration = Duration::from_micros(500);
+
 /// Starts the keeper of a session. It ends with the session. `dialer`: how to open channels again (the client's side).
 pub(super) fn spawn(shared: &Arc<Shared>, dialer: Option<dial::Dialer>) {
-    tokio::spawn(keep(Arc::downgrade(shared), dialer));
+    tokio::spawn(keep(Arc::downgrade(shared), shared.unsent.clone(), dialer));
 }
 
-async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
+async fn keep(session: Weak<Shared>, unsent: Arc<Notify>, mut dialer: Option<dial::Dialer>) {
     let mut probed = Instant::now();
     let mut sent_before = Vec::new();
     let mut tuner = Tuner::new();
     loop {
-        tokio::time::sleep(EVERY).await;
+        let _ = tokio::time::timeout(EVERY, send_unsent(&session, &unsent)).await;
         let Some(shared) = session.upgrade() else { return };
         let mut state = shared.lock();
         if state.failure.is_some() {
@@ -73,6 +79,24 @@ async fn keep(session: Weak<Shared>, mut dialer: Option<dial::Dialer>) {
             dialer.open_more(&session, more);
         }
         shared.wake();
+    }
+}
+
+/// Hands to the kernel what it had no room for when a call returned. Never ready.
+async fn send_unsent(session: &Weak<Shared>, unsent: &Notify) -> Infallible {
+    loop {
+        unsent.notified().await;
+        tokio::time::sleep(UNSENT_AFTER).await;
+        poll_fn(|cx| {
+            let Some(shared) = session.upgrade() else { return Poll::Ready(()) };
+            let mut state = shared.lock();
+            if !state.transmit_due() {
+                return Poll::Ready(());
+            }
+            state.poll_transmit(cx, None);
+            if state.transmit_due() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
     }
 }
 

@@ -31,6 +31,7 @@ use state::{Mailbox, State};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How a session shall work. The defaults are for everyone; the rest is for experiments and odd networks.
 #[derive(Debug, Clone)]
@@ -201,6 +202,8 @@ pub(crate) struct Shared {
     send_waker: AtomicWaker,
     receive_waker: AtomicWaker,
     both: Waker,
+    /// Tells the keeper that a call returned while the kernel had not yet room for everything.
+    unsent: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -225,6 +228,7 @@ impl Shared {
             send_waker: AtomicWaker::new(),
             receive_waker: AtomicWaker::new(),
             both: Waker::from(Arc::new(Both(this.clone()))),
+            unsent: Arc::default(),
         })
     }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Messages up to this length are copied, so that sending returns as soon as the kernel has them, as with TCP. Longer ones are
+/// Messages up to this length are copied, so that sending returns as soon as their channels have them, as with TCP. Longer ones are
 /// sent from the caller's memory, and sending returns when the peer has confirmed them: with several channels a copy would
 /// cost more than the half round trip.
 pub const COPY_LIMIT_BYTES: u64 = 64 << 10;
@@ -109,7 +109,7 @@ impl State {
             && (total_bytes > COPY_LIMIT_BYTES || self.tx.held_bytes + total_bytes <= WINDOW_BYTES)
     }
 
-    /// Goes on with `message`; ready when a copied one is with the kernel, or any other confirmed.
+    /// Goes on with `message`; ready when a copied one is claimed, or any other confirmed.
     pub(crate) fn poll_sent(
         &mut self,
         cx: &mut Context<'_>,
@@ -127,16 +127,11 @@ impl State {
         self.tx.current.as_ref().is_some_and(Outgoing::is_claimed)
     }
 
-    /// Lays the current message aside when it is a copy and the kernel has all of it.
+    /// Lays the current message aside when it is a copy and all of it is claimed. A socket whose buffer is full may keep the rest of
+    /// a run waiting; the next message is not to wait for that, and finds other channels.
     fn hold_current(&mut self) {
-        let channels = &self.channels;
-        let with_kernel = |c: &mut Outgoing| {
-            c.copy.is_some()
-                && c.is_claimed()
-                && c.open_ended.is_empty()
-                && channels.iter().all(|ch| ch.tx.stalled || !ch.tx.is_sending(c.message))
-        };
-        if let Some(current) = self.tx.current.take_if(with_kernel) {
+        let claimed = |c: &mut Outgoing| c.copy.is_some() && c.is_claimed() && c.open_ended.is_empty();
+        if let Some(current) = self.tx.current.take_if(claimed) {
             self.tx.held_bytes += current.total_bytes;
             self.tx.held.push_back(current);
         }
@@ -145,6 +140,11 @@ impl State {
     /// Whether everything sent is confirmed.
     pub(crate) fn all_confirmed(&self) -> bool {
         self.tx.current.is_none() && self.tx.held.is_empty()
+    }
+
+    /// Whether the kernel has all that was claimed, as far as it is to be had from channels that go on.
+    pub(crate) fn all_with_kernel(&self) -> bool {
+        self.channels.iter().all(|c| c.socket.is_none() || c.tx.stalled || c.tx.pending.is_none())
     }
 
     /// Whether some channel has something to write that does not need the caller's memory.
@@ -319,9 +319,13 @@ impl State {
         Ok(())
     }
 
-    /// Keeps each socket's unsent bytes in step with its rate.
+    /// Keeps each socket's unsent bytes in step with its rate, and runs in step with its buffer.
     pub(crate) fn follow_rates(&mut self) {
         for index in 0..self.channels.len() {
+            let Channel { socket, tx, .. } = &mut self.channels[index];
+            if let Some(socket) = socket {
+                tx.follow_buffer(socket);
+            }
             let limit = self.unsent_limit(self.channels[index].tx.rate.rate_bytes_s());
             let channel = &mut self.channels[index];
             let ratio = f64::from(limit) / f64::from(channel.tx.unsent_limit);

@@ -18,6 +18,8 @@ const PACKET_OVERHEAD_BYTES: u64 = 66;
 const WIRE_MARGIN: f64 = 1.25;
 /// What was claimed keeps no wire busy for longer, as far as we know.
 const MAX_WIRE_S: f64 = 1.0;
+/// A writable socket has a third of its buffer free, of which half is the kernel's own need.
+const ROOM_SHARE: u64 = 8;
 /// A full packet on the wire.
 const PACKET_BYTES: f64 = 1514.0;
 
@@ -32,6 +34,8 @@ pub(crate) struct TxChannel {
     acknowledged: u64,
     pub rate: RateEstimator,
     pub(super) unsent_limit: u32,
+    /// The socket's send buffer.
+    buffer_bytes: u64,
     pub(super) pending: Option<Pending>,
     pub(super) in_flight: VecDeque<InFlight>,
     /// Since when something has been unacknowledged without a break.
@@ -77,6 +81,7 @@ impl TxChannel {
             acknowledged: 0,
             rate: RateEstimator::default(),
             unsent_limit,
+            buffer_bytes: u64::MAX,
             pending: None,
             in_flight: VecDeque::new(),
             busy_since: None,
@@ -90,8 +95,9 @@ impl TxChannel {
         }
     }
 
-    pub(super) fn is_sending(&self, message: u32) -> bool {
-        self.pending.as_ref().is_some_and(|p| p.message == Some(message))
+    /// Learns how much the socket takes.
+    pub(super) fn follow_buffer(&mut self, socket: &ChannelSocket) {
+        self.buffer_bytes = socket.send_buffer_bytes().unwrap_or(u64::MAX);
     }
 
     pub(crate) fn is_retiring(&self) -> bool {
@@ -154,6 +160,7 @@ impl TxChannel {
             rate_bytes_s: self.rate.rate_bytes_s(),
             latency_us,
             backlog_bytes: 0,
+            max_run_bytes: self.buffer_bytes / ROOM_SHARE,
         };
         let busy = self.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         view.set_backlog(outstanding, busy.as_secs_f64() * 1e6);
@@ -161,6 +168,11 @@ impl TxChannel {
         // afterwards. So small messages take turns on rails that are equal, instead of waiting on one.
         let wire = self.wire_free_at.saturating_duration_since(now).as_secs_f64() * view.rate_bytes_s;
         view.backlog_bytes = view.backlog_bytes.max(wire.min(2.0 * PACKET_BYTES) as u64);
+        // The buffer is the path's limit: the kernel would make it twice the window otherwise. Nothing is taken until a third of
+        // it is free again, and meanwhile others are better, which are free now.
+        if unacknowledged > self.buffer_bytes / 2 {
+            view.backlog_bytes += self.buffer_bytes / 3;
+        }
         view
     }
 }

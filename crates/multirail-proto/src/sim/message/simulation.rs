@@ -440,7 +440,8 @@ impl<'a> Simulation<'a> {
     }
 }
 
-const IDLE: ChannelView = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0 };
+const IDLE: ChannelView =
+    ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
 
 impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
