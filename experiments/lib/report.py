@@ -102,7 +102,7 @@ def write_results(path, experiments):
     claims = [claim for experiment in experiments for claim in experiment.claims]
     reached = sum(claim.verdict == results.REACHED for claim in claims)
     counted = sum(claim.verdict != results.NOT_AVAILABLE for claim in claims)
-    lines += ["", f"{reached} of {counted} claims are reached; {len(claims) - counted} could not be measured here."]
+    lines += ["", f"{reached} of {counted} claims are reached; {len(claims) - counted} have no verdict, for the reason given."]
     paper = None
     for experiment in experiments:
         if experiment.paper != paper:
