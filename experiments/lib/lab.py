@@ -6,6 +6,7 @@ this program alone, and this program ends them one by one and then takes the lab
 
 import contextlib
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,7 @@ import threading
 import time
 
 from host import Cpu, process_cpu_s  # noqa: F401 (who has a lab wants these too)
+from plan import size_bytes
 
 HOSTS = ("a", "b")
 # Rail by rail, as `multirail lab up` takes them.
@@ -40,7 +42,8 @@ class Lab:
     """Two hosts, a and b, joined by rails; a context manager.
 
     `network` is a table of plan.toml: {"name": …, "rails": ["100mbit", "25mbit"]}, and where wanted "delay", "loss", "jitter" and
-    "queue" (lists, one value a rail), and "sysctl" (a table, for both hosts).
+    "queue" (lists, one value a rail), "sysctl" (a table, for both hosts), "window" (the most that a socket may buffer, either way),
+    and "congestion" (the congestion control of both hosts).
     """
 
     def __init__(self, multirail, network):
@@ -57,6 +60,7 @@ class Lab:
         self.token_file.write_bytes(os.urandom(16).hex().encode())
         try:
             self._lab("up", "--hosts", ",".join(HOSTS), *self._network_flags())
+            self._set_congestion()
         except BaseException:
             self.__exit__()
             raise
@@ -71,15 +75,38 @@ class Lab:
         for key in RAIL_KEYS:
             if key in self.network:
                 flags += [f"--{key}", ",".join(map(str, self.network[key]))]
-        for key, value in self.network.get("sysctl", {}).items():
+        sysctls = dict(self.network.get("sysctl", {}))
+        if "window" in self.network:
+            window = size_bytes(self.network["window"])
+            sysctls |= {f"net.ipv4.tcp_{buffer}": f"4096 {window} {window}" for buffer in ("rmem", "wmem")}
+        for key, value in sysctls.items():
             flags += ["--sysctl", f"{key}={value}"]
         return flags
 
+    def _set_congestion(self):
+        """By the routes: a namespace can select only what the machine's list allows all programs."""
+        if "congestion" not in self.network:
+            return
+        for rail, host in itertools.product(range(self.rails), HOSTS):
+            address = self.address(host, rail)
+            done = self.run(host, "ip", "route", "change", f"{address.rpartition('.')[0]}.0/24", "dev", self.port(rail), "proto", "kernel",
+                            "scope", "link", "src", address, "congctl", self.network["congestion"], check=False, stderr=subprocess.PIPE)
+            if done.returncode != 0:
+                raise RuntimeError(f"congestion control {self.network['congestion']}: {done.stderr.strip()}")
+
+    def counters(self, rail):
+        """What a rail with a delay or loss did with the packets of host a; empty for other rails."""
+        listed = map(json.loads, self._lab("list", "--json").splitlines())
+        counters = next(row["counters"] for row in listed if (row["kind"], row["lab"], row.get("rail")) == ("rail", self.name, rail))
+        return next((row for row in counters if row["host"] == "a" and not row["to_host"]), {})
+
     def _lab(self, command, *arguments, check=True):
-        done = subprocess.run([self.multirail, "lab", command, "--name", self.name, *map(str, arguments)],
+        name = [] if command == "list" else ["--name", self.name]
+        done = subprocess.run([self.multirail, "lab", command, *name, *map(str, arguments)],
                               capture_output=True, text=True, start_new_session=True)
         if check and done.returncode != 0:
             raise RuntimeError(f"multirail lab {command}: {done.stderr.strip()}")
+        return done.stdout
 
     def address(self, host, rail):
         return f"10.77.{rail}.{HOSTS.index(host) + 1}"

@@ -13,6 +13,7 @@ import sys
 import threading
 
 import load
+import stream
 from host import Cpu, is_limit
 from lab import Lab
 from plan import QUICK_REPEATS, QUICK_SECONDS, SECONDS
@@ -28,7 +29,7 @@ FIELDS = ("effective_mbit_s", "rtt_us_mean", "rtt_us_p99", "control_messages", "
 def measure(plan, multirail, quick, emit):
     """Emits the plan, then a row for each network, size and line."""
     emit({"kind": "plan", "name": plan.name, "quick": quick, **plan.table, "schedule_events": plan.schedule})
-    for network in plan.networks:
+    for network in plan.networks_measured(quick):
         with Lab(multirail, network) as lab, lab.serve(lab.work), scheduled(plan, lab, network) as begin:
             tools = available_tools(plan, lab, network, emit)
             for message_bytes, repeats in plan.sizes(quick):
@@ -36,6 +37,7 @@ def measure(plan, multirail, quick, emit):
                 for tool in tools:
                     emit_all(emit, network, rows_of_tool(tool, lab, message_bytes, repeats, quick))
             emit_all(emit, network, copies(plan, lab, network, quick))
+            emit_all(emit, network, stream.rows(plan, lab, network, quick))
             if not quick:
                 emit_all(emit, network, alone(plan, lab))
 

@@ -68,6 +68,10 @@ class Plan:
     def networks(self):
         return self.table["network"]
 
+    def networks_measured(self, quick):
+        names = self.table.get("quick_networks") if quick else None
+        return [network for network in self.networks if names is None or network["name"] in names]
+
     @property
     def lines(self):
         return [Line.of(entry) for entry in self.table.get("lines", [])]
