@@ -1,7 +1,7 @@
 """GridFTP: globus-url-copy from globus-gridftp-server, without a login.
 
-One file goes over 4 connections (-p 4); many go over 4 sessions (-cc 4) with requests sent ahead (-pp) and data connections kept
-(-fast). The server asks for the names of addresses, so both hosts get them in a table of their own.
+One file goes over 4 connections (-p 4); many go over 16 sessions (-cc 16; 4 were a third as fast on a
+WAN, and no faster elsewhere) with requests sent ahead (-pp) and data connections kept (-fast). The server asks for the names of addresses, so both hosts get them in a table of their own.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from tools.common import best_rail, command as find, missing
 NAME = "gridftp"
 PORT = 7821
 CONNECTIONS = 4
+SESSIONS = 16
 
 
 def available(_lab):
@@ -37,7 +38,7 @@ def serving(lab, source):
         words = [*named(lab, "a", rail), "globus-url-copy"]
         if load.is_one:
             return [*words, "-p", CONNECTIONS, where + load.names[0], f"file://{target}/{load.names[0]}"]
-        return [*words, "-cc", CONNECTIONS, "-pp", "-fast", "-r", where, f"file://{target}/"]
+        return [*words, "-cc", SESSIONS, "-pp", "-fast", "-r", where, f"file://{target}/"]
 
     with lab.start("b", *server, ready=lab.listens("b", PORT)):
-        yield [(f"GridFTP, {CONNECTIONS} connections", command)]
+        yield [("GridFTP", command)]
