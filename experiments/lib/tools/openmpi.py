@@ -23,13 +23,13 @@ def renamed(host, rest):
 
 @contextlib.contextmanager
 def session(lab):
-    agent = lab.work / "mpi-agent"
+    remote_shell = lab.work / "mpi-remote-shell"
     enter = shlex.join(lab.on("b", "unshare", "--uts", "sh", "-c"))
     # mpirun calls it with a host and a command, as it would ssh.
-    agent.write_text(f'#!/bin/sh\nshift\nexec {enter} "{renamed("b", "$*")}"\n')
-    agent.chmod(0o700)
+    remote_shell.write_text(f'#!/bin/sh\nshift\nexec {enter} "{renamed("b", "$*")}"\n')
+    remote_shell.chmod(0o700)
     ports = ",".join(lab.port(rail) for rail in range(lab.rails))
-    settings = {"plm_rsh_agent": agent, "orte_tmpdir_base": lab.work, "pml": "ob1", "btl": "tcp,self",
+    settings = {"plm_rsh_agent": remote_shell, "orte_tmpdir_base": lab.work, "pml": "ob1", "btl": "tcp,self",
                 "btl_tcp_if_include": ports, "oob_tcp_if_include": lab.port(0),
                 # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.
                 "mpi_yield_when_idle": 1}
