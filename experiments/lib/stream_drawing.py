@@ -48,10 +48,11 @@ class Plot:
         if found is None:
             return
         place = place if place is not None else max(found.channels)
+        self.ticks.add(place)
         self.axes.plot([place], [found.rate_mbit_s], "*", color=color, markersize=15, markeredgecolor="black", markeredgewidth=0.7,
                        label=label, zorder=5)
-        self.axes.annotate(text or worth(found), (place, found.rate_mbit_s), textcoords="offset points", xytext=(0, 11 if above else -19),
-                           ha="center", fontsize=8)
+        self.axes.annotate(worth(found) if text is None else text, (place, found.rate_mbit_s), textcoords="offset points", xytext=(0, 11 if above else -19),
+                           ha="right" if place == max(self.ticks) else "center", fontsize=8)
 
     def paper(self, points, label, color="black"):
         self.ticks.update(points)
@@ -106,29 +107,31 @@ def save_panels(figure, axes, path):
 def over_time(streams, path, names=None):
     """What `auto` did: rate and number of channels by time, with the best fixed number's rate; of the last repeat."""
     rows = [row for row in streams.rows if row["channels"] == AUTO and row["clients"] == 1 and not row["beside"]]
+    rows.sort(key=lambda row: (streams.networks.index(row["network"]), row["message_bytes"]))
     figure, axes = panels(len(rows))
     for row, one in zip(rows, axes):
         flow = row["repeats"][-1]["flows"][0]
-        ends = [(index + 1) * flow["interval_s"] for index in range(len(flow["interval_channels"]))]
+        # The receiver counts from its first message on, the sender from its own.
+        count = min(len(flow["interval_channels"]), len(flow["interval_mbit_s"]) - 1)
+        ends = [(index + 1) * flow["interval_s"] for index in range(count)]
         title = names(row) if names else row["network"]
         plot = Plot(title, "s of transfer", axes=one)
-        one.plot(ends, flow["interval_mbit_s"][:len(ends)], color=AUTO_COLOR, linewidth=1.5, label="adaptive, number found by itself")
+        one.plot(ends, flow["interval_mbit_s"][:count], color=AUTO_COLOR, linewidth=1.5, label="adaptive, number found by itself")
         best = streams.best_fixed(row["network"], row["message_bytes"])
         if best:
             one.axhline(rate(best), color="#555555", linestyle="--", linewidth=1.2, label="the best fixed number's rate")
             one.annotate(f"{best['channels']} channels, {best['line']}", (ends[-1], rate(best)), ha="right", fontsize=7.5,
-                         textcoords="offset points", xytext=(0, 3), color="#555555")
-        one.axvline(FOUND_S, color="#888888", linestyle=":", linewidth=1, label=f"{FOUND_S:.0f} s")
-        one.set_ylim(0, max(105, rate(row) * 1.1) if max(flow["interval_mbit_s"]) > 40 else None)
+                         textcoords="offset points", xytext=(0, 4), color="#555555")
+        one.axvline(FOUND_S, color="#888888", linestyle=":", linewidth=1, label=f"{FOUND_S:.0f} s: by when the number is to be found")
+        one.set_ylim(0, 1.25 * max(*flow["interval_mbit_s"], rate(best) if best else 0))
         channels = one.twinx()
-        channels.step(ends, flow["interval_channels"], where="pre", color="#d98200", linewidth=1.3)
+        channels.step(ends, flow["interval_channels"][:count], where="pre", color="#d98200", linewidth=1.3)
         channels.set_ylim(0, 17)
         channels.set_yticks([1, 2, 4, 8, 16])
         channels.set_ylabel("channels", color="#d98200")
         one.plot([], [], color="#d98200", label="its number of channels (right)")
         found = streams.found(row["network"], row["message_bytes"])
-        remark = worth(found) + ("; one is enough" if found.one_is_enough else "")
-        one.text(0.98, 0.05, remark, transform=one.transAxes, ha="right", fontsize=8, backgroundcolor="white")
+        one.set_title(f"{title}\nended with {worth(found)}" + ("; one is enough" if found.one_is_enough else ""), fontsize=9.5)
         plot.ticks = set(range(0, round(ends[-1]) + 1, 2))
         plot.finish(bottom=None)
     save_panels(figure, axes, path)
@@ -147,8 +150,8 @@ def cpu(streams, path):
     for place, value, share in zip(places, seconds, busy):
         axes.text(value, place, f"  {value:.1f}; busy {share:.0%}" + (" †" if share > 0.9 else ""), va="center", fontsize=7)
     axes.set_yticks(places, names, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.2 * max(seconds))
     axes.set_xlabel("CPU seconds of both processes for a GiB of payload; and how busy the machine's processors were († the limit)", fontsize=8)
     axes.set_title("CPU use", fontsize=11)
     drawing.frame(axes)
