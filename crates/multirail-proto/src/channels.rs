@@ -2,10 +2,11 @@
 //!
 //! One is enough where its window covers the path and losses are rare; more only take from others. Where it is not, the rate
 //! grows with the number (PSockets, section 4a), up to the path's own. So the number is doubled as long as that pays, by
-//! what was measured before and after, and left alone for a while once it does not.
+//! what was measured before and after, and left alone for a while once it does not, unless the rail falls behind what it has
+//! carried already.
 
 /// How often [`ChannelCount::observe`] is to be called.
-pub const OBSERVE_EVERY_US: u64 = 250_000;
+pub const OBSERVE_EVERY_US: u64 = 200_000;
 /// No more than this are tried: PSockets found the best number between 6 and 16.
 pub const MAX_CHANNELS: u32 = 16;
 /// On shorter round trips any window covers the path; only a window known to be the limit makes a trial worth it.
@@ -14,12 +15,22 @@ const MIN_RTT_US: u32 = 1_000;
 const MIN_BYTES: u64 = 32 << 10;
 /// Two intervals compare if the rail was about as busy in both.
 const STEADY: f64 = 0.7;
-/// Twice the channels must carry this much more.
-const MIN_GAIN: f64 = 1.1;
-/// Intervals of a trial that are not counted: the new channels start slowly ...
-const RAMP_UP_INTERVALS: u32 = 1;
-/// ... but if windows are small, they are open after a few of these.
-const WINDOW_RAMP_UP_RTTS: u64 = 8;
+/// Twice the channels must carry this much more ...
+const MIN_GAIN: f64 = 1.2;
+/// ... this much where the kernel says that a window is the limit ...
+const MIN_WINDOW_GAIN: f64 = 1.1;
+/// ... or, on a rail that had fallen behind, as much as it has ever carried, give or take this.
+const FILLED: f64 = 0.05;
+/// Below this share of what it has carried, a rail with losses has fallen behind, and is worth a trial at once.
+const FALLEN: f64 = 0.85;
+/// Something was lost in each of the last three intervals.
+const ALL_LOST: u8 = 0b111;
+/// The most that a rail has carried fades so in each interval: paths change.
+const FADE: f64 = 0.999;
+/// New channels are not counted on for so many round trips: they start slowly.
+const RAMP_UP_RTTS: u64 = 8;
+/// Without the kernel's word that a window is the limit, a gain is the mean of this many intervals: they are noisy.
+const MEASURED_INTERVALS: u32 = 2;
 /// How long the number is left alone after a trial in vain; doubled each time, up to the second number.
 const REST_US: u64 = 30_000_000;
 const MAX_REST_US: u64 = 600_000_000;
@@ -38,13 +49,8 @@ pub struct Observation {
     /// The receiver's window or the sender's buffer was the limit for a good part of the time: more channels will surely carry
     /// more, as long as the path does.
     pub window_limited: bool,
-}
-
-impl Observation {
-    fn ramp_up_intervals(&self) -> u32 {
-        let quick = self.window_limited && WINDOW_RAMP_UP_RTTS * u64::from(self.rtt_us) <= self.elapsed_us;
-        if quick { 0 } else { RAMP_UP_INTERVALS }
-    }
+    /// Something was lost, and the congestion control takes losses for congestion: more channels may carry more.
+    pub lost: bool,
 }
 
 /// The number of channels of one rail.
@@ -53,21 +59,37 @@ pub struct ChannelCount {
     count: u32,
     phase: Phase,
     rest_us: u64,
+    /// The last intervals of a bulk transfer, in bytes per microsecond.
+    recent: [f64; 3],
+    recent_count: usize,
+    /// A bit for each of them: whether something was lost.
+    recent_lost: u8,
+    /// The most that the rail has carried: of medians of three intervals, since single ones have peaks.
+    best_bytes_us: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Waits for a bulk transfer that lasts two intervals. From everywhere; to `Trial`.
+    /// Waits for a bulk transfer with a reason for a trial. From everywhere; to `Trial`.
     Watching { last_bytes_us: Option<f64> },
-    /// Twice as many channels as at `base_bytes_us` are open. From `Watching` or a `Trial` that paid; back to `Watching`.
-    Trial { base_bytes_us: f64, intervals: u32 },
-    /// After a trial in vain. To `Watching` when the time is over.
+    /// Twice as many channels as at `base_bytes_us` are open; `sum_bytes_us` of what was measured once they had started. The rail has
+    /// carried `best_bytes_us` before. From `Watching`, `Resting` or a `Trial` that paid; to `Resting`.
+    Trial { base_bytes_us: f64, best_bytes_us: f64, intervals: u32, sum_bytes_us: f64 },
+    /// The number is good. To `Watching` when the time is over, to `Trial` when the rail falls behind.
     Resting { until_us: u64 },
 }
 
 impl Default for ChannelCount {
     fn default() -> Self {
-        Self { count: 1, phase: Phase::Watching { last_bytes_us: None }, rest_us: REST_US }
+        Self {
+            count: 1,
+            phase: Phase::Watching { last_bytes_us: None },
+            rest_us: REST_US,
+            recent: [0.0; 3],
+            recent_count: 0,
+            recent_lost: 0,
+            best_bytes_us: 0.0,
+        }
     }
 }
 
@@ -81,51 +103,103 @@ impl ChannelCount {
     pub fn observe(&mut self, seen: Observation) -> u32 {
         let bytes_us = seen.bytes as f64 / seen.elapsed_us.max(1) as f64;
         let bulk = seen.bytes >= MIN_BYTES;
+        let fallen_to = if bulk { self.remember(bytes_us, seen.lost) } else { None };
+        match (self.phase, fallen_to) {
+            (Phase::Resting { .. }, Some(now_bytes_us)) if self.count < MAX_CHANNELS && seen.rtt_us >= MIN_RTT_US => {
+                self.double(now_bytes_us);
+            }
+            _ => self.step(seen, bytes_us, bulk),
+        }
+        self.count
+    }
+
+    fn step(&mut self, seen: Observation, bytes_us: f64, bulk: bool) {
         match self.phase {
             Phase::Resting { until_us } if seen.now_us < until_us => {}
             Phase::Resting { .. } => self.watch(None),
             Phase::Watching { .. } if !bulk => self.watch(None),
             Phase::Watching { last_bytes_us } => {
                 let steady = last_bytes_us.is_some_and(|last| bytes_us > STEADY * last && last > STEADY * bytes_us);
-                let worth_it = seen.window_limited || (steady && seen.rtt_us >= MIN_RTT_US);
+                let lost = seen.lost && last_bytes_us.is_some();
+                let worth_it = seen.window_limited || (seen.rtt_us >= MIN_RTT_US && (steady || lost));
                 if worth_it && self.count < MAX_CHANNELS {
-                    self.double(bytes_us);
+                    self.double((bytes_us + last_bytes_us.unwrap_or(bytes_us)) / 2.0);
                 } else {
                     self.watch(Some(bytes_us));
                 }
             }
             // The transfer ended: nothing was learnt, and what was opened for the trial goes.
-            Phase::Trial { .. } if !bulk => self.give_up_trial(None),
-            Phase::Trial { base_bytes_us, intervals } if intervals < seen.ramp_up_intervals() => {
-                self.phase = Phase::Trial { base_bytes_us, intervals: intervals + 1 };
+            Phase::Trial { .. } if !bulk => {
+                self.count = (self.count / 2).max(1);
+                self.watch(None);
             }
-            Phase::Trial { base_bytes_us, .. } if bytes_us >= MIN_GAIN * base_bytes_us => {
-                self.rest_us = REST_US;
-                if self.count < MAX_CHANNELS { self.double(bytes_us) } else { self.watch(Some(bytes_us)) }
+            Phase::Trial { base_bytes_us, best_bytes_us, intervals, sum_bytes_us } => {
+                let ramp_up = (RAMP_UP_RTTS * u64::from(seen.rtt_us) / seen.elapsed_us.max(1)) as u32;
+                // A window that is the limit is open as soon as that.
+                let (ramp_up, wanted) =
+                    if seen.window_limited { (ramp_up, 1) } else { (ramp_up.max(1), MEASURED_INTERVALS) };
+                let intervals = intervals + 1;
+                let sum_bytes_us = if intervals > ramp_up { sum_bytes_us + bytes_us } else { 0.0 };
+                if intervals < ramp_up + wanted {
+                    self.phase = Phase::Trial { base_bytes_us, best_bytes_us, intervals, sum_bytes_us };
+                } else {
+                    self.judge(base_bytes_us, sum_bytes_us / f64::from(wanted), best_bytes_us, &seen);
+                }
             }
-            Phase::Trial { .. } => self.give_up_trial(Some(seen.now_us)),
         }
-        self.count
+    }
+
+    /// The end of a trial, which carried `bytes_us`.
+    fn judge(&mut self, base_bytes_us: f64, bytes_us: f64, best_bytes_us: f64, seen: &Observation) {
+        let gained = bytes_us >= base_bytes_us * if seen.window_limited { MIN_WINDOW_GAIN } else { MIN_GAIN };
+        // A rail that loses something all the time soon falls behind with fewer channels, though it has not yet.
+        let needed = base_bytes_us < FALLEN * best_bytes_us || self.recent_lost == ALL_LOST;
+        let filled = needed && (bytes_us / best_bytes_us - 1.0).abs() <= FILLED;
+        if gained && self.count < MAX_CHANNELS && (seen.window_limited || !filled) {
+            self.rest_us = REST_US;
+            self.double(bytes_us);
+        } else if gained || filled {
+            self.rest_us = REST_US;
+            self.rest(seen.now_us);
+        } else if self.recent_lost == ALL_LOST && bytes_us < (1.0 - FILLED) * base_bytes_us {
+            // Losses have begun since the trial did: what was carried before says nothing.
+            self.watch(Some(bytes_us));
+        } else {
+            self.count = (self.count / 2).max(1);
+            // More it does not carry, whatever it has carried before.
+            self.best_bytes_us = base_bytes_us;
+            self.rest(seen.now_us);
+            self.rest_us = (self.rest_us * 2).min(MAX_REST_US);
+        }
+    }
+
+    /// Takes in an interval of a bulk transfer; what the rail carries now, if it has fallen behind what it has carried.
+    fn remember(&mut self, bytes_us: f64, lost: bool) -> Option<f64> {
+        self.recent[self.recent_count % 3] = bytes_us;
+        self.recent_count += 1;
+        self.recent_lost = (self.recent_lost << 1 | u8::from(lost)) & ALL_LOST;
+        if self.recent_count < 3 {
+            return None;
+        }
+        let mut sorted = self.recent;
+        sorted.sort_by(f64::total_cmp);
+        self.best_bytes_us = (FADE * self.best_bytes_us).max(sorted[1]);
+        (self.recent_lost != 0 && sorted[1] < FALLEN * self.best_bytes_us).then_some(sorted[1])
     }
 
     fn watch(&mut self, last_bytes_us: Option<f64>) {
         self.phase = Phase::Watching { last_bytes_us };
     }
 
-    fn double(&mut self, base_bytes_us: f64) {
-        self.count = (self.count * 2).min(MAX_CHANNELS);
-        self.phase = Phase::Trial { base_bytes_us, intervals: 0 };
+    fn rest(&mut self, now_us: u64) {
+        self.recent_count = 0;
+        self.phase = Phase::Resting { until_us: now_us + self.rest_us };
     }
 
-    fn give_up_trial(&mut self, rest_from_us: Option<u64>) {
-        self.count = (self.count / 2).max(1);
-        match rest_from_us {
-            None => self.watch(None),
-            Some(now_us) => {
-                self.phase = Phase::Resting { until_us: now_us + self.rest_us };
-                self.rest_us = (self.rest_us * 2).min(MAX_REST_US);
-            }
-        }
+    fn double(&mut self, base_bytes_us: f64) {
+        self.count = (self.count * 2).min(MAX_CHANNELS);
+        let best_bytes_us = self.best_bytes_us;
+        self.phase = Phase::Trial { base_bytes_us, best_bytes_us, intervals: 0, sum_bytes_us: 0.0 };
     }
 }
 
@@ -135,21 +209,21 @@ mod tests {
 
     /// Lets a rail run for `seconds` that carries `rate(channels)` bytes per microsecond; the numbers it went through.
     fn run(count: &mut ChannelCount, seconds: u64, rtt_us: u32, rate: impl Fn(u32) -> f64) -> Vec<u32> {
-        run_limited(count, seconds, rtt_us, false, rate)
+        run_limited(count, seconds, rtt_us, (false, false), rate)
     }
 
     fn run_limited(
         count: &mut ChannelCount,
         seconds: u64,
         rtt_us: u32,
-        window_limited: bool,
+        (window_limited, lost): (bool, bool),
         rate: impl Fn(u32) -> f64,
     ) -> Vec<u32> {
         (1..=seconds * 1_000_000 / OBSERVE_EVERY_US)
             .map(|i| {
                 let bytes = (rate(count.count()) * OBSERVE_EVERY_US as f64) as u64;
                 let now_us = i * OBSERVE_EVERY_US;
-                count.observe(Observation { now_us, bytes, elapsed_us: OBSERVE_EVERY_US, rtt_us, window_limited })
+                count.observe(Observation { now_us, bytes, elapsed_us: OBSERVE_EVERY_US, rtt_us, window_limited, lost })
             })
             .collect()
     }
@@ -167,7 +241,7 @@ mod tests {
     #[test]
     fn known_windows_are_filled_in_a_second() {
         let mut count = ChannelCount::default();
-        let seen = run_limited(&mut count, 10, 20_000, true, |n| (1.6 * f64::from(n)).min(12.5));
+        let seen = run_limited(&mut count, 10, 20_000, (true, false), |n| (1.6 * f64::from(n)).min(12.5));
         assert_eq!(*seen.last().unwrap(), 8);
         let found = seen.iter().position(|n| *n == 8).unwrap() as u64 * OBSERVE_EVERY_US;
         assert!(found <= 1_000_000, "found after {found} us: {seen:?}");
@@ -178,11 +252,26 @@ mod tests {
         let mut count = ChannelCount::default();
         let seen = run(&mut count, 60, 20_000, |_| 12.5);
         let extra = seen.iter().filter(|n| **n > 1).count();
-        assert!(extra <= 6 && *seen.last().unwrap() == 1, "two trials at most: {seen:?}");
+        assert!(extra <= 8 && *seen.last().unwrap() == 1, "two trials at most: {seen:?}");
         let mut near = ChannelCount::default();
         assert!(run(&mut near, 60, MIN_RTT_US - 1, |_| 12.5).iter().all(|n| *n == 1), "never tried on a LAN");
         let mut at_limit = ChannelCount::default();
         assert!(run(&mut at_limit, 5, MIN_RTT_US, |_| 12.5).contains(&2));
+    }
+
+    #[test]
+    fn a_rail_that_falls_behind_gets_more_before_its_rest_is_over() {
+        let mut count = ChannelCount::default();
+        let seen = run(&mut count, 4, 20_000, |_| 12.0);
+        assert_eq!(*seen.last().unwrap(), 1, "full from the start, and the trial in vain");
+        // Losses have begun: each connection carries a quarter.
+        let seen = run_limited(&mut count, 4, 20_000, (false, true), |n| (3.0 * f64::from(n)).min(12.0));
+        assert_eq!(*seen.last().unwrap(), 4, "{seen:?}");
+        assert!(!seen.contains(&8), "four fill it, as it was seen before: {seen:?}");
+        // And a path that has become slower is left in peace.
+        let seen = run_limited(&mut count, 20, 20_000, (false, true), |_| 6.0);
+        assert_eq!(*seen.last().unwrap(), 4);
+        assert!(seen.iter().filter(|n| **n == 8).count() <= 4, "one trial: {seen:?}");
     }
 
     #[test]
@@ -201,6 +290,7 @@ mod tests {
             elapsed_us: OBSERVE_EVERY_US,
             rtt_us: 20_000,
             window_limited: false,
+            lost: false,
         };
         count.observe(idle);
         assert_eq!(count.observe(idle), 1);

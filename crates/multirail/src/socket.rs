@@ -33,8 +33,10 @@ pub struct PathInfo {
     pub min_rtt_us: u32,
     /// The rate at which the kernel last saw bytes acknowledged; while there was little to send, less than the path's.
     pub delivery_bytes_s: f64,
-    /// Time during which the receiver's window was the limit, ever.
+    /// Time during which the receiver's window or the socket's own buffer was the limit, ever.
     pub window_limited_us: u64,
+    /// Segments sent a second time, ever.
+    pub resent_segments: u64,
     /// Time during which there was something to send, ever.
     pub busy_us: u64,
 }
@@ -157,6 +159,11 @@ impl ChannelSocket {
         SockRef::from(self.fd.get_ref()).send_buffer_size().ok().map(|bytes| bytes as u64)
     }
 
+    /// Whether the congestion control takes losses for congestion: all but BBR do.
+    pub fn minds_losses(&self) -> bool {
+        SockRef::from(self.fd.get_ref()).tcp_congestion().is_ok_and(|name| !name.starts_with(b"bbr"))
+    }
+
     /// What the kernel knows of the path.
     pub fn info(&self) -> PathInfo {
         // SAFETY: all-zero bytes are a valid tcp_info, and the kernel writes at most `length` bytes of it.
@@ -178,6 +185,7 @@ impl ChannelSocket {
             min_rtt_us: info.tcpi_min_rtt,
             delivery_bytes_s: info.tcpi_delivery_rate as f64,
             window_limited_us: info.tcpi_rwnd_limited + info.tcpi_sndbuf_limited,
+            resent_segments: info.tcpi_total_retrans.into(),
             busy_us: info.tcpi_busy_time,
         }
     }

@@ -11,8 +11,8 @@ use std::ops::Range;
 
 /// No run is longer: what a channel has claimed is lost to the others, whatever happens to it.
 pub const MAX_RUN_BYTES: u64 = 1 << 20;
-/// Messages below this go over one channel: a second one costs the hosts more than two packets' wire time saves.
-pub const MIN_STRIPE_BYTES: u64 = 4 << 10;
+/// Messages below this go over one channel: they are one packet.
+pub const MIN_STRIPE_BYTES: u64 = 1449;
 /// No run takes its channel longer than this, for the same reason.
 const MAX_RUN_US: f64 = 10_000.0;
 /// Nor is a share cut finer than this much of a channel's time: headers would outweigh the correction.
@@ -21,7 +21,7 @@ const MIN_RUN_US: f64 = 1_000.0;
 /// where writing 16 KiB took the host up to a millisecond.
 const FIRST_RUN_US: f64 = 350.0;
 /// What the hosts spend on one more channel for a message: a write, a wake-up and a read.
-const EXTRA_CHANNEL_US: f64 = 30.0;
+const EXTRA_CHANNEL_US: f64 = 40.0;
 /// A channel that brings the finish forward by less is left out: its rate is not known better than that.
 const MIN_GAIN: f64 = 0.02;
 /// Assumed of all channels while none has been measured, in bytes per microsecond: 100 Mbit/s.

@@ -5,36 +5,41 @@ use multirail_proto::channels::{ChannelCount, OBSERVE_EVERY_US, Observation};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The receiver's window counts as the limit if it was for this share of the time in which there was something to send.
+/// A window or a buffer counts as the limit if it was for this share of the time in which there was something to send.
 const LIMITED_SHARE: f64 = 0.2;
 
-/// What the rails of a session did, and how many channels they should have.
+/// What the channels of a session did, and how many there should be on each rail.
 #[derive(Debug)]
 pub(super) struct Tuner {
     started: Instant,
     observed: Instant,
-    rails: HashMap<u32, Rail>,
+    rails: HashMap<u32, ChannelCount>,
+    /// By channel, when last observed.
+    before: HashMap<u32, Counters>,
 }
 
-#[derive(Debug, Default)]
-struct Rail {
-    count: ChannelCount,
-    before: Totals,
-}
-
-/// Sums over a rail's channels.
+/// What a channel has done since it was opened; or a rail's channels, since they were last observed.
 #[derive(Debug, Default, Clone, Copy)]
-struct Totals {
+struct Counters {
+    /// Taken by the peer's kernel, and received: what lies in this host's buffers has not been carried.
     bytes: u64,
     limited_us: u64,
     busy_us: u64,
+    /// Sent again, with congestion control that takes losses for congestion.
+    resent_segments: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Rail {
+    done: Counters,
     min_rtt_us: u32,
+    /// Those that go on.
     channels: u32,
 }
 
 impl Tuner {
     pub(super) fn new() -> Self {
-        Self { started: Instant::now(), observed: Instant::now(), rails: HashMap::new() }
+        Self { started: Instant::now(), observed: Instant::now(), rails: HashMap::new(), before: HashMap::new() }
     }
 
     /// Retires channels that do not pay; returns the rails that should get more, and how many.
@@ -45,44 +50,57 @@ impl Tuner {
         }
         self.observed = Instant::now();
         let mut open = Vec::new();
-        for (number, now) in totals(state) {
-            let rail = self.rails.entry(number).or_default();
-            let before = std::mem::replace(&mut rail.before, now);
-            let limited = now.limited_us.saturating_sub(before.limited_us) as f64;
-            let wanted = rail.count.observe(Observation {
+        for (number, rail) in self.observe(state) {
+            let Rail { done, min_rtt_us, channels } = rail;
+            let wanted = self.rails.entry(number).or_default().observe(Observation {
                 now_us: self.started.elapsed().as_micros() as u64,
-                // A channel that went took its bytes out of the sum: one interval then looks idle, which harms nothing.
-                bytes: now.bytes.saturating_sub(before.bytes),
+                bytes: done.bytes,
                 elapsed_us: elapsed.as_micros() as u64,
-                rtt_us: now.min_rtt_us,
-                window_limited: limited > LIMITED_SHARE * now.busy_us.saturating_sub(before.busy_us).max(1) as f64,
+                rtt_us: min_rtt_us,
+                window_limited: done.limited_us as f64 > LIMITED_SHARE * done.busy_us.max(1) as f64,
+                lost: done.resent_segments > 0,
             });
-            if wanted != now.channels {
-                tracing::debug!(rail = number, from = now.channels, to = wanted, "number of channels");
+            if wanted != channels {
+                tracing::debug!(rail = number, from = channels, to = wanted, "number of channels");
             }
-            if wanted > now.channels {
-                open.push((number, wanted - now.channels));
+            if wanted > channels {
+                open.push((number, wanted - channels));
             } else {
-                state.retire(number, now.channels - wanted);
+                state.retire(number, channels - wanted);
             }
         }
         open
     }
-}
 
-fn totals(state: &State) -> HashMap<u32, Totals> {
-    let mut rails: HashMap<u32, Totals> = HashMap::new();
-    for channel in &state.channels {
-        let Some(socket) = channel.socket.as_ref().filter(|_| !channel.tx.is_retiring()) else { continue };
-        let info = socket.info();
-        let sum = rails.entry(channel.rail).or_default();
-        sum.bytes += channel.tx.payload_bytes + channel.rx.payload_bytes;
-        sum.limited_us += info.window_limited_us;
-        sum.busy_us += info.busy_us;
-        sum.min_rtt_us = if sum.channels == 0 { info.min_rtt_us } else { sum.min_rtt_us.min(info.min_rtt_us) };
-        sum.channels += 1;
+    /// What each rail did since the last call.
+    fn observe(&mut self, state: &State) -> HashMap<u32, Rail> {
+        let mut rails: HashMap<u32, Rail> = HashMap::new();
+        let mut now = HashMap::with_capacity(state.channels.len());
+        for channel in &state.channels {
+            let Some(socket) = &channel.socket else { continue };
+            let info = socket.info();
+            let counters = Counters {
+                bytes: channel.tx.written.saturating_sub(socket.unacknowledged_bytes()) + channel.rx.payload_bytes,
+                limited_us: info.window_limited_us,
+                busy_us: info.busy_us,
+                resent_segments: if socket.minds_losses() { info.resent_segments } else { 0 },
+            };
+            now.insert(channel.id, counters);
+            let before = self.before.get(&channel.id).copied().unwrap_or_default();
+            let rail = rails.entry(channel.rail).or_default();
+            rail.done.bytes += counters.bytes.saturating_sub(before.bytes);
+            rail.done.limited_us += counters.limited_us.saturating_sub(before.limited_us);
+            rail.done.busy_us += counters.busy_us.saturating_sub(before.busy_us);
+            rail.done.resent_segments += counters.resent_segments.saturating_sub(before.resent_segments);
+            if !channel.tx.is_retiring() {
+                rail.min_rtt_us =
+                    if rail.channels == 0 { info.min_rtt_us } else { rail.min_rtt_us.min(info.min_rtt_us) };
+                rail.channels += 1;
+            }
+        }
+        self.before = now;
+        rails
     }
-    rails
 }
 
 impl State {
