@@ -2,6 +2,7 @@
 
 import drawing
 from drawing import plt
+from host import is_limit
 from stream import AUTO
 from stream_results import FOUND_S, LINK_MBIT_S, rate, repeat_rates
 
@@ -138,17 +139,18 @@ def over_time(streams, path, names=None):
 
 
 def cpu(streams, path):
-    """CPU seconds for a GiB of payload, and how busy the machine was, for each row; of all clients together."""
+    """CPU seconds for a GiB of payload, and how busy the machine was, for each row. Several clients share the server's: only busy."""
     rows = streams.rows
     names = [f"{row['network']}: {row['line']}, {row['channels']} ch, {drawing.short_size(row['message_bytes'])}"
              + (f", {row['clients']} clients" if row["clients"] > 1 else "") for row in rows]
-    seconds = [mean(flow["cpu_s_per_gib"] for repeat in row["repeats"] for flow in repeat["flows"]) for row in rows]
+    seconds = [mean(repeat["flows"][0]["cpu_s_per_gib"] for repeat in row["repeats"]) if row["clients"] == 1 else 0 for row in rows]
     busy = [1 - mean(repeat["cpu_idle_share"] for repeat in row["repeats"]) for row in rows]
     figure, axes = plt.subplots(figsize=(8.6, 0.9 + 0.17 * len(rows)))
     places = range(len(rows))
     axes.barh(places, seconds, color=[drawing.style_of(row["line"].split(",")[0], [row["line"]])[0] for row in rows], alpha=0.75)
     for place, value, share in zip(places, seconds, busy):
-        axes.text(value, place, f"  {value:.1f}; busy {share:.0%}" + (" †" if share > 0.9 else ""), va="center", fontsize=7)
+        cost = f"{value:.1f}; " if value else ""
+        axes.text(value, place, f"  {cost}busy {share:.0%}" + (" †" if is_limit(1 - share) else ""), va="center", fontsize=7)
     axes.set_yticks(places, names, fontsize=7)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.2 * max(seconds))

@@ -5,11 +5,12 @@ import statistics
 import drawing
 import stream_drawing
 from drawing import plt
-from results import NOT_REACHED, REACHED, Claim, number
+from results import NOT_AVAILABLE, NOT_REACHED, REACHED, Claim, number
 from stream import AUTO
 from stream_drawing import Plot
-from stream_results import Streams, fairness, flow_rates, rate, steady, verdict
+from stream_results import Streams, fairness, flow_rates, rate, steady
 
+LIMITED = "64 KiB"
 SOCKETS = 8
 PAPER_PEAK_CLIENTS = 7
 
@@ -51,7 +52,7 @@ def figures(rows, out):
 
 def draw_beside(streams, path):
     rows = streams.select(beside=True)
-    names = [f"{row['network']}\n{row['line'].split(',')[0]}, {ended_with(row)}" for row in rows]
+    names = [f"{row['network']}\n{row['line'].split(',')[0]}\n{ended_with(row)}" for row in rows]
     figure, axes = plt.subplots(figsize=(8.6, 4.6))
     ours, theirs = [rate(row) for row in rows], [beside_rate(row) for row in rows]
     axes.bar(range(len(rows)), ours, color=drawing.STYLES["adaptive"][0], alpha=0.8, label="multirail")
@@ -61,7 +62,7 @@ def draw_beside(streams, path):
     axes.set_xticks(range(len(rows)), names, fontsize=7.5)
     axes.set_ylabel(stream_drawing.RATE)
     axes.set_title("One client and a single stream at the same time", fontsize=11)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8.5, frameon=False)
     drawing.frame(axes)
     drawing.save(figure, path)
 
@@ -103,12 +104,7 @@ def claims(rows):
 def beside_claim(row):
     where, note = "section 4 e", f"{rate(row):.1f} and {beside_rate(row):.1f} Mbit/s; {ended_with(row)}"
     text = f"a single stream's share beside {row['line'].split(',')[0]}, {row['channels']} channels, {row['network']}"
-    if row["channels"] == SOCKETS:
+    if (row["channels"], row["network"]) == (SOCKETS, LIMITED):
         return Claim(where, text, f"1/9 = {1 / 9:.2f}", number(kept(row)), REACHED if abs(kept(row) - 1 / 9) <= 0.04 else NOT_REACHED,
                      f"{note}; reached within 0.04")
-    if row["channels"] == AUTO:
-        channels = statistics.median(repeat["flows"][0]["interval_channels"][-1] for repeat in row["repeats"])
-        fair = 1 / (1 + channels)
-        return verdict(where, text, f">= {0.8 * fair:.2f}", number(kept(row)), round(kept(row), 2) >= round(0.8 * fair, 2),
-                       f"{note}; demanded: 0.8 of what is its due among all connections")
-    return verdict(where, text, ">= 0.40", number(kept(row)), round(kept(row), 2) >= 0.40, note)
+    return Claim(where, text, "", number(kept(row)), NOT_AVAILABLE, f"a mark, no verdict: {note}")

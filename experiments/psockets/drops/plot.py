@@ -9,7 +9,7 @@ from stream import AUTO
 from stream_results import Streams, auto_claims, dropped_share, rate, resent_share
 
 UNIT = 512 * K
-SHALLOW = ", queue 64 KiB"
+DEEP = ", queue 1 MiB"
 # What: line, window, the paper's share of packets dropped in per cent, its Mbit/s.
 CASES = {
     "8 sockets, 64 KiB": ("equal-partition", "64 KiB", 0.03, 57),
@@ -31,7 +31,7 @@ def cases(streams, queue):
 def figures(rows, out):
     streams = Streams(rows)
     figure, panels = plt.subplots(2, 2, figsize=(11, 7), layout="constrained", squeeze=False)
-    for (left, right), (queue, title) in zip(panels, (("", "queue of a round trip"), (SHALLOW, "queue of 64 KiB"))):
+    for (left, right), (queue, title) in zip(panels, (("", "queue of a round trip"), (DEEP, "queue of 1 MiB"))):
         found = list(cases(streams, queue))
         if not found:
             left.set_axis_off()
@@ -68,7 +68,7 @@ def ended_with(row):
 def claims(rows):
     streams = Streams(rows)
     result = []
-    for queue in ("", SHALLOW):
+    for queue in ("", DEEP):
         found = {name: row for name, row, _, _ in cases(streams, queue)}
         for name, row, percent, mbit_s in cases(streams, queue):
             dropped = dropped_share(row)
@@ -85,6 +85,6 @@ def claims(rows):
             result.append(Claim(f"packet drops{queue}", "8 sockets' rate over that of one tuned socket", f"{57 / 59:.2f}",
                                 f"{rate(eight) / rate(tuned):.2f}", REACHED if rate(eight) / rate(tuned) >= 57 / 59 else NOT_REACHED))
     for found in streams.all_found():
-        result += auto_claims(f"packet drops{SHALLOW if SHALLOW in found.network else ''}", found,
-                              f"windows of {found.network.removesuffix(SHALLOW)}", link=found.network == "64 KiB")
+        result += auto_claims(f"packet drops{DEEP if DEEP in found.network else ''}", found,
+                              f"windows of {found.network.removesuffix(DEEP)}", link=found.network == "64 KiB")
     return result
