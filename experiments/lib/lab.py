@@ -89,10 +89,13 @@ class Lab:
             return
         for rail, host in itertools.product(range(self.rails), HOSTS):
             address = self.address(host, rail)
-            done = self.run(host, "ip", "route", "change", f"{address.rpartition('.')[0]}.0/24", "dev", self.port(rail), "proto", "kernel",
-                            "scope", "link", "src", address, "congctl", self.network["congestion"], check=False, stderr=subprocess.PIPE)
-            if done.returncode != 0:
-                raise RuntimeError(f"congestion control {self.network['congestion']}: {done.stderr.strip()}")
+            network = ["-4", f"{address.rpartition('.')[0]}.0/24"], ["-6", f"fd77:0:0:{rail}::/64"]
+            ways = ["scope", "link", "src", address], ["metric", 256]
+            for (family, prefix), way in zip(network, ways):
+                done = self.run(host, "ip", family, "route", "change", prefix, "dev", self.port(rail), "proto", "kernel", *way,
+                                "congctl", self.network["congestion"], check=False, stderr=subprocess.PIPE)
+                if done.returncode != 0:
+                    raise RuntimeError(f"congestion control {self.network['congestion']}: {done.stderr.strip()}")
 
     def counters(self, rail):
         """What a rail with a delay or loss did with the packets of host a; empty for other rails."""

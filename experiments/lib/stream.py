@@ -167,7 +167,7 @@ def look(lab):
     controls = sorted({control for line in sending for control in ("cubic", "bbr", "reno") if f" {control} " in line})
     wanted = lab.network.get("congestion")
     if wanted and controls not in ([], [wanted]):
-        raise RuntimeError(f"sockets have {', '.join(controls)} and not {wanted}")
+        raise RuntimeError(f"sockets have {', '.join(controls)} and not {wanted}: {sending[0][:120]}")
     windows = [int(found[1]) for line in sending if (found := re.search(r"snd_wnd:(\d+)", line))]
     round_trips = [float(found[1]) for line in sending if (found := re.search(r" rtt:([\d.]+)", line))]
     return {"sockets": len(sending), "congestion": controls, "window_bytes": max(windows, default=None),

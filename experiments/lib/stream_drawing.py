@@ -53,7 +53,7 @@ class Plot:
         self.axes.plot([place], [found.rate_mbit_s], "*", color=color, markersize=15, markeredgecolor="black", markeredgewidth=0.7,
                        label=label, zorder=5)
         self.axes.annotate(worth(found) if text is None else text, (place, found.rate_mbit_s), textcoords="offset points", xytext=(0, 11 if above else -19),
-                           ha="right" if place == max(self.ticks) else "center", fontsize=8)
+                           ha={max(self.ticks): "right", min(self.ticks): "left"}.get(place, "center"), fontsize=8)
 
     def paper(self, points, label, color="black"):
         self.ticks.update(points)
