@@ -15,6 +15,8 @@ const CHANGE: f64 = 0.25;
 const QUICK_ENOUGH_US: f64 = 10_000.0;
 /// Above this, messages mostly have arrived whole when they are read: the receiver sees few of them in the middle, the slow ones.
 const FAST_BYTES_S: f64 = 100e6;
+/// Less busy time than this is no evidence against it: the reader was late for a probe.
+const SLOW_ENOUGH_US: f64 = 1_000.0;
 
 /// A channel's rate, averaged over its recent busy time, and from anew when it changes.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +44,7 @@ impl RateEstimator {
     /// Whether the path is faster than what the receiver can see of it.
     pub fn outruns_reader(&self) -> bool {
         let seen = self.steady.rate_bytes_s();
-        seen == 0.0 || seen > FAST_BYTES_S
+        self.steady.busy_us < SLOW_ENOUGH_US || seen > FAST_BYTES_S
     }
 
     /// Takes the rate at which the sender's kernel saw bytes acknowledged. It counts while the path outruns its reader: on a
@@ -119,9 +121,13 @@ mod tests {
         assert_eq!(e.rate_bytes_s(), 3e9, "nothing was seen in the middle");
         e.report(400_000, 1_000);
         assert_eq!(e.rate_bytes_s(), 3e9, "only the slow ones were");
+        let mut late = RateEstimator::default();
+        late.delivered(3e9);
+        late.report(40_000, 900);
+        assert_eq!(late.rate_bytes_s(), 3e9, "one late look");
         let mut slow = RateEstimator::default();
         slow.delivered(3e9);
-        slow.report(12_500, 1_000);
+        slow.report(25_000, 2_000);
         assert!((slow.rate_bytes_s() - 12.5e6).abs() < 1.0);
     }
 

@@ -8,6 +8,12 @@ use std::time::{Duration, Instant};
 /// A window or a buffer counts as the limit if it was for this share of the time in which there was something to send.
 const LIMITED_SHARE: f64 = 0.2;
 
+/// A sender that has something under way for less of the time waits for answers, and not for the path.
+const BULK_SHARE: f64 = 0.7;
+/// Whether the other side's is a bulk transfer is not to be seen from here; it is taken for one if it sends so many times more than
+/// this side.
+const ONE_WAY: u64 = 4;
+
 /// What the channels of a session did, and how many there should be on each rail.
 #[derive(Debug)]
 pub(super) struct Tuner {
@@ -21,8 +27,9 @@ pub(super) struct Tuner {
 /// What a channel has done since it was opened; or a rail's channels, since they were last observed.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counters {
-    /// Taken by the peer's kernel, and received: what lies in this host's buffers has not been carried.
-    bytes: u64,
+    /// Taken by the peer's kernel: what lies in this host's buffers has not been carried.
+    sent_bytes: u64,
+    received_bytes: u64,
     limited_us: u64,
     busy_us: u64,
     /// Sent again, with congestion control that takes losses for congestion.
@@ -32,9 +39,19 @@ struct Counters {
 #[derive(Debug, Default, Clone, Copy)]
 struct Rail {
     done: Counters,
+    /// Of the channel that had something under way for the longest.
+    busiest_us: u64,
     min_rtt_us: u32,
     /// Those that go on.
     channels: u32,
+}
+
+impl Rail {
+    /// Whether the path was waited for, and not the application.
+    fn is_bulk(&self, elapsed: Duration) -> bool {
+        self.done.received_bytes > ONE_WAY * self.done.sent_bytes
+            || self.busiest_us as f64 >= BULK_SHARE * elapsed.as_micros() as f64
+    }
 }
 
 impl Tuner {
@@ -51,10 +68,10 @@ impl Tuner {
         self.observed = Instant::now();
         let mut open = Vec::new();
         for (number, rail) in self.observe(state) {
-            let Rail { done, min_rtt_us, channels } = rail;
+            let Rail { done, min_rtt_us, channels, .. } = rail;
             let wanted = self.rails.entry(number).or_default().observe(Observation {
                 now_us: self.started.elapsed().as_micros() as u64,
-                bytes: done.bytes,
+                bytes: if rail.is_bulk(elapsed) { done.sent_bytes + done.received_bytes } else { 0 },
                 elapsed_us: elapsed.as_micros() as u64,
                 rtt_us: min_rtt_us,
                 window_limited: done.limited_us as f64 > LIMITED_SHARE * done.busy_us.max(1) as f64,
@@ -80,7 +97,8 @@ impl Tuner {
             let Some(socket) = &channel.socket else { continue };
             let info = socket.info();
             let counters = Counters {
-                bytes: channel.tx.written.saturating_sub(socket.unacknowledged_bytes()) + channel.rx.payload_bytes,
+                sent_bytes: channel.tx.written.saturating_sub(socket.unacknowledged_bytes()),
+                received_bytes: channel.rx.payload_bytes,
                 limited_us: info.window_limited_us,
                 busy_us: info.busy_us,
                 resent_segments: if socket.minds_losses() { info.resent_segments } else { 0 },
@@ -88,7 +106,9 @@ impl Tuner {
             now.insert(channel.id, counters);
             let before = self.before.get(&channel.id).copied().unwrap_or_default();
             let rail = rails.entry(channel.rail).or_default();
-            rail.done.bytes += counters.bytes.saturating_sub(before.bytes);
+            rail.done.sent_bytes += counters.sent_bytes.saturating_sub(before.sent_bytes);
+            rail.done.received_bytes += counters.received_bytes.saturating_sub(before.received_bytes);
+            rail.busiest_us = rail.busiest_us.max(counters.busy_us.saturating_sub(before.busy_us));
             rail.done.limited_us += counters.limited_us.saturating_sub(before.limited_us);
             rail.done.busy_us += counters.busy_us.saturating_sub(before.busy_us);
             rail.done.resent_segments += counters.resent_segments.saturating_sub(before.resent_segments);

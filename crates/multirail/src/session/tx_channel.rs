@@ -160,7 +160,7 @@ impl TxChannel {
             rate_bytes_s: self.rate.rate_bytes_s(),
             latency_us,
             backlog_bytes: 0,
-            max_run_bytes: self.buffer_bytes / ROOM_SHARE,
+            max_run_bytes: u64::MAX,
         };
         let busy = self.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since));
         view.set_backlog(outstanding, busy.as_secs_f64() * 1e6);
@@ -168,6 +168,9 @@ impl TxChannel {
         // afterwards. So small messages take turns on rails that are equal, instead of waiting on one.
         let wire = self.wire_free_at.saturating_duration_since(now).as_secs_f64() * view.rate_bytes_s;
         view.backlog_bytes = view.backlog_bytes.max(wire.min(2.0 * PACKET_BYTES) as u64);
+        if unacknowledged > self.buffer_bytes / 4 {
+            view.max_run_bytes = self.buffer_bytes / ROOM_SHARE;
+        }
         // The buffer is the path's limit: the kernel would make it twice the window otherwise. Nothing is taken until a third of
         // it is free again, and meanwhile others are better, which are free now.
         if unacknowledged > self.buffer_bytes / 2 {
