@@ -38,7 +38,7 @@ def figures(rows, out):
             right.set_axis_off()
             continue
         places = range(len(found))
-        names = [name.replace(", ", "\n") + ("\n(" + ended_with(row) + ")" if row["channels"] == AUTO else "") for name, row, _, _ in found]
+        names = [name.replace(", ", "\n").replace(" ·", "\n·") + ("\n(" + ended_with(row) + ")" if row["channels"] == AUTO else "") for name, row, _, _ in found]
         for axes, values, papers, label in (
                 (left, [100 * resent_share(row) for _, row, _, _ in found], [percent for _, _, percent, _ in found], "sent again, %"),
                 (right, [rate(row) for _, row, _, _ in found], [mbit_s for _, _, _, mbit_s in found], stream_drawing.RATE)):
