@@ -109,6 +109,8 @@ def over_time(streams, path, names=None):
     """What `auto` did: rate and number of channels by time, with the best fixed number's rate; of the last repeat."""
     rows = [row for row in streams.rows if row["channels"] == AUTO and row["clients"] == 1 and not row["beside"]]
     rows.sort(key=lambda row: (streams.networks.index(row["network"]), row["message_bytes"]))
+    if not rows:
+        return
     figure, axes = panels(len(rows))
     for row, one in zip(rows, axes):
         flow = row["repeats"][-1]["flows"][0]
