@@ -43,7 +43,8 @@ pub(super) struct Adaptive {
 
 impl Adaptive {
     pub(super) fn new(total_bytes: u64, grain_bytes: u64, channels: &[ChannelView]) -> Self {
-        let alone = total_bytes < MIN_STRIPE_BYTES || channels.len() == 1;
+        // Channels may be added while a long message is under way.
+        let alone = total_bytes < MIN_STRIPE_BYTES || (channels.len() == 1 && total_bytes <= MAX_RUN_BYTES);
         Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None) }
     }
 
@@ -254,6 +255,15 @@ mod tests {
         assert_eq!(at.next(1, &rails), Next::Done);
         let mut above = Adaptive::new(MIN_STRIPE_BYTES, 1, &rails);
         assert!(matches!(above.next(0, &rails), Next::Run(r) if r.range.end < MIN_STRIPE_BYTES));
+    }
+
+    #[test]
+    fn a_long_message_uses_channels_that_are_added() {
+        let mut s = Adaptive::new(MAX_RUN_BYTES + 1, 1, &[rail(100.0, 0)]);
+        assert!(matches!(s.next(0, &[rail(100.0, 0)]), Next::Run(r) if r.range.end < MAX_RUN_BYTES));
+        assert!(matches!(s.next(1, &[rail(100.0, 0); 2]), Next::Run(_)));
+        let mut short = Adaptive::new(MAX_RUN_BYTES, 1, &[rail(100.0, 0)]);
+        assert!(matches!(short.next(0, &[rail(100.0, 0)]), Next::Run(r) if r.range == (0..MAX_RUN_BYTES)));
     }
 
     #[test]
