@@ -119,5 +119,15 @@ def write_results(path, experiments):
               + (". At these it is not (†: the CPU was the limit):" if lost else ".")]
     if lost:
         lines += ["", *table(["plot", *POINT_HEADER], lost)]
+        for experiment in experiments:
+            lines += reasons(experiment)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
+
+
+def reasons(experiment):
+    """`losses.md` of its folder says why the default loses there; written by hand, so only where it does."""
+    path = experiment.plan.folder / "losses.md"
+    if not path.exists() or not lost_points(experiment.found):
+        return []
+    return ["", f"**{experiment.name}**", "", path.read_text().strip()]

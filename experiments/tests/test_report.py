@@ -21,7 +21,7 @@ def experiment(folder, rates):
               "cpu_s_per_gib": [1.5], "cpu_idle_share": 0.25, "cpu_was_limit": False} for line, rate in rates.items()]
     rows += [{"kind": "skipped", "network": "100+100", "line": "mptcp", "reason": "the kernel has no MPTCP"}]
     found = Results(rows)
-    return types.SimpleNamespace(name="paper/one", title="One", paper="paper", folder=folder, found=found,
+    return types.SimpleNamespace(plan=types.SimpleNamespace(folder=folder), name="paper/one", title="One", paper="paper", folder=folder, found=found,
                                  pictures=[folder / "runs/2026-01-02/figure-01.png"],
                                  claims=[compare("figure 1", "a | b", 2.0, 2.5), best_everywhere("figure 1", found)])
 
@@ -37,6 +37,12 @@ class Reports(unittest.TestCase):
         self.assertIn("1 of 2 claims are reached", text)
         self.assertIn("at 0 of 1 points. At these it is not", text)
         self.assertIn("| 100+100 | 1 KiB | tcp | 100.0 | 50.0 | 0.500 |", text)
+
+    def test_reasons_stand_where_there_are_losses(self):
+        (self.folder / "losses.md").write_text("Because.\n")
+        for rates, count in (({"adaptive": 50, "tcp": 100}, 1), ({"adaptive": 100, "tcp": 50}, 0)):
+            report.write_results(self.folder / "RESULTS.md", [experiment(self.folder, rates)])
+            self.assertEqual((self.folder / "RESULTS.md").read_text().count("Because."), count)
 
     def test_nothing_lost(self):
         report.write_results(self.folder / "RESULTS.md", [experiment(self.folder, {"adaptive": 100, "tcp": 50})])
