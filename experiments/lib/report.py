@@ -119,15 +119,17 @@ def write_results(path, experiments):
               + (". At these it is not (†: the CPU was the limit):" if lost else ".")]
     if lost:
         lines += ["", *table(["plot", *POINT_HEADER], lost)]
-        for experiment in experiments:
-            lines += reasons(experiment)
+    why = [line for experiment in experiments for line in reasons(experiment)]
+    if why:
+        lines += ["", "## Why what is not reached is not", *why]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
 def reasons(experiment):
-    """`losses.md` of its folder says why the default loses there; written by hand, so only where it does."""
+    """`losses.md` of its folder says why something is not reached there; written by hand, so only where something is not."""
     path = experiment.plan.folder / "losses.md"
-    if not path.exists() or not lost_points(experiment.found):
+    missed = any(claim.verdict == results.NOT_REACHED for claim in experiment.claims) or lost_points(experiment.found)
+    if not path.exists() or not missed:
         return []
     return ["", f"**{experiment.name}**", "", path.read_text().strip()]
