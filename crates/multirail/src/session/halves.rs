@@ -83,8 +83,7 @@ impl Sender {
                 if let Poll::Ready(done) = state.poll_sent(cx, message, source) {
                     return Poll::Ready(done);
                 }
-                // Not of files: a block that came half by one channel and half by another was seen to fail its hash.
-                if !borrowed || grain_bytes > 1 || !state.all_claimed() {
+                if !borrowed || !state.all_claimed() {
                     return Poll::Pending;
                 }
                 match tick.as_mut().as_pin_mut().map(|t| t.poll(cx)) {
