@@ -4,7 +4,7 @@ use super::names;
 use super::origin::{Opened, Origin, Source};
 use super::report::{Cause, Problem, Progress, Report, Side, read_problem};
 use super::source::FileSource;
-use super::walk::{Found, Walk};
+use super::walk::{Found, Walk, meta_of};
 use super::wire::{BATCH_BYTES, Batch, Item, MAX_MEDIUM_BYTES, MAX_SMALL_BYTES, Meta, Reply};
 use crate::Session;
 use crate::error::{Error, Result};
@@ -177,18 +177,16 @@ impl Outgoing<'_> {
     async fn file_again(&mut self, path: &[u8]) -> Result<()> {
         let Ok(wire) = names::WirePath::parse(path) else { return Ok(()) };
         let Some(source) = self.order.sources.iter().find(|s| s.wire_top() == wire.top) else { return Ok(()) };
-        let opened = if wire.below.as_os_str().is_empty() {
-            self.order.origin.open(&source.path)
-        } else {
-            match self.order.origin.open(&source.path) {
-                Ok(Opened::Dir(dir)) => {
-                    dir.open_file(&wire.below).map(Opened::File).map_err(|e| Problem::io(Cause::Read, &e))
-                }
-                other => other,
+        match self.order.origin.open(&source.path) {
+            Ok(Opened::File(file)) if wire.below.as_os_str().is_empty() => self.file(path, Ok(file), true).await,
+            Ok(Opened::Dir(top)) => {
+                self.file(path, top.open_file(&wire.below), true).await?;
+                // Its directory has got a new time by that.
+                let dir = wire.below.parent().and_then(|below| top.open_dir(below).ok());
+                let Some(Ok(meta)) = dir.map(|dir| meta_of(&dir)) else { return Ok(()) };
+                let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
+                self.push(&Item::DirectoryEnd { path: &path[..end], meta }).await
             }
-        };
-        match opened {
-            Ok(Opened::File(file)) => self.file(path, Ok(file), true).await,
             Ok(_) => self.fail(path, true, Problem::new(Cause::Changed, "it is no file any more")).await,
             Err(problem) => self.fail(path, true, problem).await,
         }

@@ -119,6 +119,32 @@ fn what_arrives_changed_is_sent_again_once() {
 }
 
 #[test]
+fn a_directory_keeps_its_time_when_a_file_in_it_is_sent_again() {
+    let temp = Temp::new();
+    let dir = temp.0.join("from/dir");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join("file"), vec![7; 2_000_000]).unwrap();
+    let past = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    std::fs::File::open(&dir).unwrap().set_modified(past).unwrap();
+    let order = Order {
+        origin: Origin::Local,
+        sources: vec![Source::new(&dir)],
+        recursive: true,
+        side: Side::Client,
+        progress: Arc::default(),
+        tamper: flip(1),
+    };
+    let serve = async |session: &mut Session| match service::receive(session).await? {
+        Request::Put(request) => serve_put(session, &temp.0.join("to"), request).await,
+        other => panic!("{other:?}"),
+    };
+    let put = async |session: &mut Session| put_order(session, &order, Path::new(""), false).await.unwrap();
+    let report = with_session(serve, put);
+    assert_eq!((report.files, report.retried, report.failed_count), (1, 1, 0), "{report:?}");
+    assert_eq!(std::fs::metadata(temp.0.join("to/dir")).unwrap().modified().unwrap(), past);
+}
+
+#[test]
 fn what_arrives_changed_twice_does_not_get_its_name() {
     for size in [1000, 200_000, 2_000_000] {
         for (copy, side) in

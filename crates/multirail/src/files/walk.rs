@@ -110,7 +110,7 @@ impl Walk {
     }
 }
 
-fn meta_of(dir: &Dir) -> io::Result<Meta> {
+pub(super) fn meta_of(dir: &Dir) -> io::Result<Meta> {
     let stat = dir.as_file()?.metadata()?;
     Ok(Meta { mode: stat.mode() & 0o777, mtime_s: stat.mtime(), mtime_ns: stat.mtime_nsec() as u32 })
 }
