@@ -5,6 +5,8 @@
 
 pub mod channels;
 pub mod ledger;
+pub mod multicast;
+pub mod rng;
 pub mod sim;
 pub mod striping;
 pub mod topology;

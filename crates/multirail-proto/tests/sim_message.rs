@@ -1,8 +1,8 @@
 //! What each strategy comes to in the simulator: correctness asserted, distance from the ideal printed
 //! (`cargo test -p multirail-proto --test sim_message -- --nocapture`).
 
+use multirail_proto::rng::Rng;
 use multirail_proto::sim::message::{Outcome, Setup, run};
-use multirail_proto::sim::rng::Rng;
 use multirail_proto::sim::schedule::{At, Change, Rail, random_load};
 use multirail_proto::striping::Strategy;
 

@@ -6,5 +6,4 @@
 
 pub mod message;
 pub mod network;
-pub mod rng;
 pub mod schedule;

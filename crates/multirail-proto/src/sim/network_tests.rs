@@ -1,7 +1,7 @@
 //! Max-min fairness by its definition, and time.
 
-use super::super::rng::Rng;
 use super::*;
+use crate::rng::Rng;
 
 const FREE: f64 = f64::INFINITY;
 

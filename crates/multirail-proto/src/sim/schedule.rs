@@ -1,7 +1,7 @@
 //! The rails between two hosts and what happens to them; and what the best possible schedule would make of it.
 
 use super::network::Link;
-use super::rng::Rng;
+use crate::rng::Rng;
 
 /// A path between the two hosts.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,22 @@
+//! One to many: who sends which piece to whom, as state machines.
+//!
+//! A *group* is a list of hosts in clusters ([`members`]); one, the root, has the data, which is cut into [`pieces`]. Every host
+//! runs one [`Node`] of the same [`Method`]. The runtime and the simulator drive it in the same way:
+//!
+//! 1. [`Node::handle`] with what happened ([`Input`]), then [`Node::poll`] until it gives nothing more, doing each [`Output`].
+//! 2. [`Node::handle`] with [`Input::Wake`] when [`Node::wake_at_us`] has come.
+//!
+//! A node never waits: what it puts out for a peer is queued there, control messages before pieces. Every piece is
+//! verified before a node hears of it.
+
+pub mod members;
+pub mod message;
+pub mod method;
+pub mod node;
+pub mod pieces;
+
+pub use members::{MemberId, Members};
+pub use message::Message;
+pub use method::Method;
+pub use node::{Input, Node, Output};
+pub use pieces::{PieceSet, Pieces};

@@ -1,0 +1,203 @@
+//! The data cut into pieces, and sets of them.
+
+use std::ops::Range;
+
+/// Sizes of pieces: a power of two between these.
+pub const MIN_PIECE_BYTES: u32 = 16 << 10;
+/// See [`MIN_PIECE_BYTES`].
+pub const MAX_PIECE_BYTES: u32 = 1 << 20;
+/// About so many pieces are aimed at: enough that the last ones cost little, few enough that telling of each does.
+const WANTED_PIECES: u64 = 4096;
+
+/// How the data is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pieces {
+    /// All of it.
+    pub total_bytes: u64,
+    /// Of every piece but the last.
+    pub piece_bytes: u32,
+}
+
+impl Pieces {
+    /// Cuts `total_bytes` into some thousand pieces.
+    pub fn of(total_bytes: u64) -> Self {
+        let wanted = (total_bytes / WANTED_PIECES).next_power_of_two();
+        let piece_bytes = wanted.clamp(u64::from(MIN_PIECE_BYTES), u64::from(MAX_PIECE_BYTES)) as u32;
+        Self { total_bytes, piece_bytes }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.total_bytes.div_ceil(u64::from(self.piece_bytes))).unwrap_or(u32::MAX)
+    }
+
+    /// The bytes of `piece`.
+    pub fn range(&self, piece: u32) -> Range<u64> {
+        let start = u64::from(piece) * u64::from(self.piece_bytes);
+        start.min(self.total_bytes)..(start + u64::from(self.piece_bytes)).min(self.total_bytes)
+    }
+}
+
+/// A set of pieces.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PieceSet {
+    words: Vec<u64>,
+    pieces: u32,
+    held: u32,
+}
+
+impl PieceSet {
+    /// None of `pieces`.
+    pub fn none(pieces: u32) -> Self {
+        Self { words: vec![0; pieces.div_ceil(64) as usize], pieces, held: 0 }
+    }
+
+    /// All of `pieces`.
+    pub fn all(pieces: u32) -> Self {
+        let mut set = Self::none(pieces);
+        (0..pieces).for_each(|p| {
+            set.insert(p);
+        });
+        set
+    }
+
+    /// From bits as [`PieceSet::to_bytes`] makes them; `None` if they are not for `pieces`.
+    pub fn from_bytes(pieces: u32, bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != pieces.div_ceil(8) as usize {
+            return None;
+        }
+        let mut set = Self::none(pieces);
+        for piece in 0..pieces {
+            if bytes[piece as usize / 8] & (1 << (piece % 8)) != 0 {
+                set.insert(piece);
+            }
+        }
+        let spare = bytes.iter().map(|b| b.count_ones()).sum::<u32>() != set.held;
+        (!spare).then_some(set)
+    }
+
+    /// A bit a piece, the first in the lowest bit of the first byte.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        bytes.truncate(self.pieces.div_ceil(8) as usize);
+        bytes
+    }
+
+    /// Adds `piece`; whether it was not in it. Beyond the end nothing happens.
+    pub fn insert(&mut self, piece: u32) -> bool {
+        if piece >= self.pieces || self.contains(piece) {
+            return false;
+        }
+        self.words[piece as usize / 64] |= 1 << (piece % 64);
+        self.held += 1;
+        true
+    }
+
+    /// Takes `piece` out; whether it was in it.
+    pub fn remove(&mut self, piece: u32) -> bool {
+        if !self.contains(piece) {
+            return false;
+        }
+        self.words[piece as usize / 64] &= !(1 << (piece % 64));
+        self.held -= 1;
+        true
+    }
+
+    /// Whether `piece` is in it.
+    pub fn contains(&self, piece: u32) -> bool {
+        piece < self.pieces && self.words[piece as usize / 64] & (1 << (piece % 64)) != 0
+    }
+
+    /// How many are in it.
+    pub fn len(&self) -> u32 {
+        self.held
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Whether all are.
+    pub fn is_full(&self) -> bool {
+        self.held == self.pieces
+    }
+
+    /// How many there are in all, in it or not.
+    pub fn pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Those in it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.words.iter().enumerate().flat_map(|(index, word)| Bits(*word).map(move |bit| index as u32 * 64 + bit))
+    }
+
+    /// Those in this one and not in `other`, in order.
+    pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u32> + 'a {
+        let words = self.words.iter().zip(&other.words).enumerate();
+        words.flat_map(|(index, (one, two))| Bits(one & !two).map(move |bit| index as u32 * 64 + bit))
+    }
+}
+
+/// The bits that are set, lowest first.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = u32;
+    fn next(&mut self) -> Option<u32> {
+        let bit = self.0.trailing_zeros();
+        (bit < 64).then(|| {
+            self.0 &= self.0 - 1;
+            bit
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn a_set_is_a_set(pieces in 0u32..300, ops in prop::collection::vec((any::<bool>(), 0u32..320), 0..200), other in prop::collection::vec(0u32..320, 0..50)) {
+            let (mut set, mut oracle) = (PieceSet::none(pieces), BTreeSet::new());
+            for (add, piece) in ops {
+                if add {
+                    prop_assert_eq!(set.insert(piece), piece < pieces && oracle.insert(piece));
+                } else {
+                    prop_assert_eq!(set.remove(piece), oracle.remove(&piece));
+                }
+            }
+            prop_assert_eq!(set.len() as usize, oracle.len());
+            prop_assert_eq!(set.is_full(), oracle.len() == pieces as usize);
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), oracle.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(PieceSet::from_bytes(pieces, &set.to_bytes()), Some(set.clone()));
+            let mut without = PieceSet::none(pieces);
+            other.iter().for_each(|p| { without.insert(*p); });
+            let left: Vec<_> = oracle.iter().copied().filter(|p| !other.contains(p)).collect();
+            prop_assert_eq!(set.without(&without).collect::<Vec<_>>(), left);
+        }
+
+        #[test]
+        fn pieces_cut_everything(total in prop_oneof![0u64..100_000_000, any::<u64>().prop_map(|t| t >> 20)]) {
+            let pieces = Pieces::of(total);
+            let count = pieces.count();
+            prop_assert_eq!(count == 0, total == 0);
+            if count > 0 {
+                prop_assert_eq!(pieces.range(0).start, 0);
+                prop_assert_eq!(pieces.range(count - 1).end, total);
+                prop_assert!(!pieces.range(count - 1).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn bits_beyond_the_end_are_refused() {
+        assert_eq!(PieceSet::from_bytes(9, &[0, 2]), None);
+        assert_eq!(PieceSet::from_bytes(9, &[0]), None);
+        assert!(PieceSet::from_bytes(9, &[0, 1]).is_some());
+    }
+}
