@@ -7,6 +7,7 @@ pub mod blocking;
 pub mod error;
 pub mod files;
 pub mod handshake;
+pub mod multicast;
 pub mod payload;
 pub mod rails;
 pub mod service;

@@ -1,0 +1,19 @@
+//! One to many: a file, a tree or a buffer from one host to many hosts in several clusters.
+//!
+//! The *coordinator* (who calls [`broadcast_path`], and has the data: the root) invites every host's server into a *group*.
+//! Hosts of a group join each other by sessions, one a pair and as many pairs as the [`Method`] wants, and each runs a
+//! [`multirail_proto::multicast::Node`] that decides who sends which piece to whom. Pieces are verified by BLAKE3 before a
+//! node hears of them, so that nobody passes on what is wrong.
+//!
+//! What goes wrong on one host is about that host: the others go on, and the [`Summary`] tells who has not the whole and why.
+
+mod broadcast;
+mod options;
+mod progress;
+mod summary;
+
+pub use broadcast::{BroadcastError, broadcast_path};
+pub use multirail_proto::multicast::Method;
+pub use options::{Bandwidths, Host, Options};
+pub use progress::{HostProgress, HostState, Progress, Snapshot};
+pub use summary::{HostSummary, Outcome, Summary};
