@@ -1,0 +1,88 @@
+"""The MOB paper's four clusters and five scenarios (section 4.1, figure 3): what the links between clusters carry, and when.
+
+The paper prints the rates in a picture that is not readable in the copy at hand. A function of plan and seed alone, so that all methods
+and all runs see the same.
+"""
+
+import hashlib
+import itertools
+import random
+
+CLUSTERS = ("a", "b", "c", "d")
+ROOT = "a"
+# MB/s, MB = 10^6 bytes.
+LINKS_MB_S = {("a", "b"): 10, ("a", "c"): 4, ("a", "d"): 3, ("b", "c"): 6, ("b", "d"): 8, ("c", "d"): 5}
+SLOW_MB_S = {("a", "d"): 0.8, ("b", "c"): 0.8}
+SCENARIOS = ("fast", "slow", "fast-slow", "slow-fast", "mayhem")
+TITLES = {"fast": "fast links", "slow": "slow links", "fast-slow": "fast → slow", "slow-fast": "slow → fast", "mayhem": "mayhem"}
+
+# The paper's times are of runs of 600 MB that take some 65 s. These are for 120 MB at the rates above, some 9 s; others are scaled.
+REFERENCE_MB = 120
+CHANGE_S, PERIOD_S = 4.0, 0.7
+LEAST_SHARE = 0.1
+
+
+def time_scale(size_mb, rate_scale):
+    """How much longer than the reference run this one takes."""
+    return size_mb / REFERENCE_MB / rate_scale
+
+
+def kbit_s(rate_mb_s):
+    return round(rate_mb_s * 8000)
+
+
+def _rates(scale, slow):
+    links = LINKS_MB_S | (SLOW_MB_S if slow else {})
+    return {pair: kbit_s(rate * scale) for pair, rate in links.items()}
+
+
+def events(name, *, seed=1, rate_scale=1.0, times=1.0, length_s=600.0):
+    """[(at_s, {(one, other): kbit/s of each direction})] in order; the first at 0, of all links. `times`: see `time_scale`."""
+    if name in ("fast", "slow"):
+        return [(0.0, _rates(rate_scale, name == "slow"))]
+    if name in ("fast-slow", "slow-fast"):
+        first, then = _rates(rate_scale, name == "slow-fast"), _rates(rate_scale, name == "fast-slow")
+        changed = {pair: rate for pair, rate in then.items() if first[pair] != rate}
+        return [(0.0, first), (round(CHANGE_S * times, 3), changed)]
+    if name != "mayhem":
+        raise ValueError(f"no scenario is called {name}")
+    nominal = _rates(rate_scale, slow=False)
+    # Only random() is promised to stay as it is.
+    draw = random.Random(int.from_bytes(hashlib.sha256(f"{seed} mayhem".encode()).digest()[:8]))
+    found = [(0.0, nominal)]
+    for step in itertools.count(1):
+        at_s = round(step * PERIOD_S * times, 3)
+        if at_s > length_s:
+            return found
+        found.append((at_s, {pair: round(rate * (LEAST_SHARE + (1 - LEAST_SHARE) * draw.random())) for pair, rate in nominal.items()}))
+
+
+def link_words(rates):
+    """As `multirail lab` takes them: "a-b=80000kbit"."""
+    return [f"{one}-{other}={rate}kbit" for (one, other), rate in rates.items()]
+
+
+def play_file(found):
+    """What `multirail lab play` reads: all events but the first, which holds before; None if nothing changes."""
+    lines = [f"{at_s} {' '.join(link_words(rates))}\n" for at_s, rates in found[1:]]
+    return "".join(lines) or None
+
+
+def read_play_file(text):
+    """Events from such a file, without the first."""
+    found = []
+    for line in text.splitlines():
+        at_s, *words = line.split()
+        rates = {}
+        for word in words:
+            pair, rate = word.split("=")
+            one, other = pair.split("-")
+            rates[one, other] = int(rate.removesuffix("kbit"))
+        found.append((float(at_s), rates))
+    return found
+
+
+def directed(found):
+    """For the bound: bytes/s by (from, to)."""
+    return [(at_s, {way: rate * 125 for (one, other), rate in rates.items() for way in ((one, other), (other, one))})
+            for at_s, rates in found]
