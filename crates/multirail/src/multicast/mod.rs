@@ -8,6 +8,7 @@
 //! What goes wrong on one host is about that host: the others go on, and the [`Summary`] tells who has not the whole and why.
 
 mod broadcast;
+pub mod hosts;
 mod options;
 mod progress;
 mod summary;

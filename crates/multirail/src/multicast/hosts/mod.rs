@@ -1,0 +1,242 @@
+//! Who takes part: lists of hosts and of their clusters, as people, Slurm and Kubernetes write them.
+//!
+//! All of it is parsing: text and the environment are arguments. The host that runs `multirail bcast` is the root. It may be in
+//! the list, by any of its names or as [`SELF`], which tells its cluster; it is no receiver.
+
+mod bandwidths;
+mod clusters;
+pub mod grouping;
+pub mod kubernetes;
+pub mod slurm;
+
+pub use bandwidths::BandwidthsError;
+pub use clusters::{ClusterError, Clustering, Subnet};
+
+use crate::service::DEFAULT_PORT;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Most hosts of a broadcast, the root among them.
+pub const MAX_HOSTS: usize = multirail_proto::multicast::members::MAX_MEMBERS;
+/// In a list of hosts: the one that runs the command.
+pub const SELF: &str = "self";
+/// Names of hosts and clusters are not longer; the domain name system ends there too.
+const MAX_NAME_BYTES: usize = 253;
+
+/// A host as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Name or address, without brackets; names in lower case.
+    pub name: String,
+    /// The port, where one was given.
+    pub port: Option<u16>,
+    /// The cluster, where one was given.
+    pub cluster: Option<String>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// Where in the input something stands, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A line of a file.
+    Line(usize),
+    /// An item of a comma-separated list.
+    Item(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(line) => write!(f, "line {line}"),
+            Place::Item(item) => write!(f, "item {item}"),
+        }
+    }
+}
+
+/// Why a list of hosts cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostsError {
+    /// Nobody in it.
+    #[error("there is no host in the list; write one ADDRESS[:PORT] [cluster=NAME] a line, or ADDRESS,ADDRESS,...")]
+    Nobody,
+    /// More than [`MAX_HOSTS`].
+    #[error("{0} hosts; a broadcast has at most {MAX_HOSTS}: send to fewer, and from one of those to the rest")]
+    TooMany(usize),
+    /// Not an address.
+    #[error("{place}: {text:?} is no host: {why}; write ADDRESS, ADDRESS:PORT or [IPV6]:PORT")]
+    Address {
+        /// Where.
+        place: Place,
+        /// What stands there.
+        text: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Something behind the address.
+    #[error("{place}: {text:?} is not known; behind the address only cluster=NAME may stand, once")]
+    Attribute {
+        /// Where.
+        place: Place,
+        /// What stands there.
+        text: String,
+    },
+    /// A host twice.
+    #[error("{place}: {host} is in {first} already; take one of them out")]
+    Duplicate {
+        /// Where the second one is.
+        place: Place,
+        /// Where the first one is.
+        first: Place,
+        /// Which host.
+        host: String,
+    },
+}
+
+impl Entry {
+    /// An entry with neither port nor cluster.
+    pub fn named(name: &str, place: Place) -> Self {
+        Self { name: name.to_ascii_lowercase(), port: None, cluster: None, place }
+    }
+
+    /// As it is dialled: `name:port`, or `[address]:port`.
+    pub fn address(&self) -> String {
+        self.address_with(self.port.unwrap_or(DEFAULT_PORT))
+    }
+
+    /// As [`Entry::address`], with another port.
+    pub fn address_with(&self, port: u16) -> String {
+        if self.name.contains(':') { format!("[{}]:{port}", self.name) } else { format!("{}:{port}", self.name) }
+    }
+
+    /// As people write it: with its port if it has one.
+    pub fn shown(&self) -> String {
+        match self.port {
+            Some(port) => self.address_with(port),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Whether it is this host: [`SELF`], one of its `names`, or one of its `addresses`. A loopback address is none: it
+    /// is how several servers are tried on one machine.
+    pub fn is_self(&self, names: &[String], addresses: &[IpAddr]) -> bool {
+        match self.name.parse::<IpAddr>() {
+            Ok(address) => !address.is_loopback() && addresses.contains(&address.to_canonical()),
+            Err(_) => self.name == SELF || names.iter().any(|n| n.eq_ignore_ascii_case(&self.name)),
+        }
+    }
+}
+
+/// Parses the lines of a hosts file: `ADDRESS[:PORT] [cluster=NAME]`, `#` before a comment.
+pub fn parse_file(text: &str) -> Result<Vec<Entry>, HostsError> {
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        let line = line.split('#').next().unwrap_or_default();
+        (Place::Line(number + 1), line)
+    });
+    collect(lines)
+}
+
+/// Parses a list as on a command line: items as the lines of a file, separated by commas.
+pub fn parse_list(text: &str) -> Result<Vec<Entry>, HostsError> {
+    collect(text.split(',').enumerate().map(|(number, item)| (Place::Item(number + 1), item)))
+}
+
+fn collect<'a>(items: impl Iterator<Item = (Place, &'a str)>) -> Result<Vec<Entry>, HostsError> {
+    let mut entries = Vec::new();
+    for (place, item) in items {
+        let mut words = item.split_whitespace();
+        if let Some(address) = words.next() {
+            let (name, port) = parse_address(address).map_err(|why| bad(place, address, why))?;
+            entries.push(Entry { name, port, cluster: parse_attributes(words, place)?, place });
+        } else if matches!(place, Place::Item(_)) && !item.is_empty() {
+            return Err(bad(place, item, "it is empty"));
+        }
+    }
+    check(&entries)?;
+    Ok(entries)
+}
+
+/// What every list must be: not empty, not too long, nobody twice.
+pub fn check(entries: &[Entry]) -> Result<(), HostsError> {
+    match entries.len() {
+        0 => return Err(HostsError::Nobody),
+        count if count > MAX_HOSTS => return Err(HostsError::TooMany(count)),
+        _ => {}
+    }
+    let mut seen: HashMap<String, Place> = HashMap::with_capacity(entries.len());
+    for entry in entries {
+        if let Some(first) = seen.insert(entry.address(), entry.place) {
+            return Err(HostsError::Duplicate { place: entry.place, first, host: entry.shown() });
+        }
+    }
+    Ok(())
+}
+
+fn bad(place: Place, text: &str, why: &'static str) -> HostsError {
+    HostsError::Address { place, text: text.to_owned(), why }
+}
+
+fn parse_attributes<'a>(words: impl Iterator<Item = &'a str>, place: Place) -> Result<Option<String>, HostsError> {
+    let mut cluster = None;
+    for word in words {
+        match word.strip_prefix("cluster=") {
+            Some(name) if cluster.is_none() && is_cluster_name(name) => cluster = Some(name.to_owned()),
+            _ => return Err(HostsError::Attribute { place, text: word.to_owned() }),
+        }
+    }
+    Ok(cluster)
+}
+
+/// Whether a cluster may be called so: letters, digits, `_`, `.` and `-` (not first).
+pub(super) fn is_cluster_name(name: &str) -> bool {
+    is_name(name)
+}
+
+/// What goes on command lines (`ssh`) and into addresses must be plain.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= MAX_NAME_BYTES
+        && !name.starts_with('-')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
+}
+
+/// A host and its port, of `ADDRESS`, `ADDRESS:PORT`, `[IPV6]`, `[IPV6]:PORT` or a bare IPv6 address.
+pub fn parse_address(text: &str) -> Result<(String, Option<u16>), &'static str> {
+    let v6 = |text: &str| match text.parse::<std::net::Ipv6Addr>() {
+        // The same host must be the same text.
+        Ok(address) => Ok(address.to_canonical().to_string()),
+        Err(_) => Err("what is in brackets must be an IPv6 address"),
+    };
+    if let Some(rest) = text.strip_prefix('[') {
+        let (inside, behind) = rest.split_once(']').ok_or("a bracket is not closed")?;
+        let name = v6(inside)?;
+        return match behind.strip_prefix(':') {
+            Some(port) => Ok((name, Some(parse_port(port)?))),
+            None if behind.is_empty() => Ok((name, None)),
+            None => Err("behind the bracket only :PORT may stand"),
+        };
+    }
+    let (name, port) = match text.split_once(':') {
+        None => (text, None),
+        Some((_, rest)) if rest.contains(':') => {
+            return Ok((v6(text).map_err(|_| "with several colons it must be an IPv6 address")?, None));
+        }
+        Some((name, port)) => (name, Some(parse_port(port)?)),
+    };
+    match name {
+        "" => Err("the name is missing"),
+        _ if !is_name(name) => Err("a name has letters, digits, '.', '-' and '_', and does not begin with '-'"),
+        _ => Ok((name.to_ascii_lowercase(), port)),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, &'static str> {
+    match text.parse() {
+        Ok(port) if port > 0 && !text.starts_with('+') => Ok(port),
+        _ => Err("a port is a number from 1 to 65535"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
