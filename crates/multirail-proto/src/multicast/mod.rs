@@ -9,12 +9,16 @@
 //! A node never waits: what it puts out for a peer is queued there, control messages before pieces. Every piece is
 //! verified before a node hears of it.
 
+pub mod bandwidths;
+pub mod bound;
+mod bound_flow;
 pub mod members;
 pub mod message;
 pub mod method;
 pub mod node;
 pub mod pieces;
 
+pub use bandwidths::Bandwidths;
 pub use members::{MemberId, Members};
 pub use message::Message;
 pub use method::Method;

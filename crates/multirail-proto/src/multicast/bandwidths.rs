@@ -1,0 +1,74 @@
+//! What planners are told of the network.
+
+use super::members::Members;
+use serde::{Deserialize, Serialize};
+
+/// The bandwidths a plan is made for: payload that applications achieve, not what the links carry with all headers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidths {
+    /// From cluster (row) to cluster (column), bytes/s; 0: no link. The diagonal is not looked at.
+    pub link_bytes_s: Vec<Vec<f64>>,
+    /// What each host can carry to other clusters, and as much from them, bytes/s, by number of the host (MOB paper, section
+    /// 2.2, the access link). `None`: hosts are no limit.
+    #[serde(default)]
+    pub access_bytes_s: Option<Vec<f64>>,
+}
+
+/// Why bandwidths do not fit the members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BandwidthsError {
+    /// The matrix is not clusters x clusters.
+    #[error("bandwidths between clusters are not a matrix of {clusters} x {clusters}")]
+    Links {
+        /// How many clusters there are.
+        clusters: usize,
+    },
+    /// Not one access rate a host.
+    #[error("{given} access bandwidths for {hosts} hosts")]
+    Access {
+        /// How many were given.
+        given: usize,
+        /// How many hosts there are.
+        hosts: usize,
+    },
+    /// Negative, infinite or no number.
+    #[error("a bandwidth is negative or no number")]
+    NoRate,
+}
+
+impl Bandwidths {
+    /// Links only, hosts are no limit.
+    pub fn of_links(link_bytes_s: Vec<Vec<f64>>) -> Self {
+        Self { link_bytes_s, access_bytes_s: None }
+    }
+
+    /// Whether they are about these hosts.
+    pub fn check(&self, members: &Members) -> Result<(), BandwidthsError> {
+        let clusters = members.clusters().len();
+        if self.link_bytes_s.len() != clusters || self.link_bytes_s.iter().any(|row| row.len() != clusters) {
+            return Err(BandwidthsError::Links { clusters });
+        }
+        let access = self.access_bytes_s.as_deref().unwrap_or(&[]);
+        if self.access_bytes_s.is_some() && access.len() != members.count() {
+            return Err(BandwidthsError::Access { given: access.len(), hosts: members.count() });
+        }
+        let good = |rate: &f64| rate.is_finite() && *rate >= 0.0;
+        if !self.link_bytes_s.iter().flatten().chain(access).all(good) {
+            return Err(BandwidthsError::NoRate);
+        }
+        Ok(())
+    }
+
+    /// From one cluster to another, bytes/s.
+    pub(super) fn link(&self, from: usize, to: usize) -> f64 {
+        if from == to { 0.0 } else { self.link_bytes_s[from][to] }
+    }
+
+    /// What all hosts of a cluster together carry to others, and from others, bytes/s; infinite where hosts are no limit.
+    pub(super) fn cluster_access(&self, members: &Members, cluster: usize) -> f64 {
+        match &self.access_bytes_s {
+            None => f64::INFINITY,
+            Some(access) => members.clusters()[cluster].iter().map(|host| access[*host as usize]).sum(),
+        }
+    }
+}
