@@ -9,14 +9,20 @@
 //! A node never waits: what it puts out for a peer is queued there, control messages before pieces. Every piece is
 //! verified before a node hears of it.
 
+mod balanced;
+mod balanced_candidates;
+mod balanced_shortest;
 pub mod bandwidths;
 pub mod bound;
 mod bound_flow;
+mod fpfr;
 pub mod members;
 pub mod message;
 pub mod method;
 pub mod node;
 pub mod pieces;
+pub mod plan;
+mod trees;
 
 pub use bandwidths::Bandwidths;
 pub use members::{MemberId, Members};
@@ -24,3 +30,4 @@ pub use message::Message;
 pub use method::Method;
 pub use node::{Input, Node, Output};
 pub use pieces::{PieceSet, Pieces};
+pub use plan::{Plan, Tree};

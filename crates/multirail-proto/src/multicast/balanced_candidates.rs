@@ -1,0 +1,115 @@
+//! Which trees over clusters Balanced Multicasting gives rates to.
+//!
+//! Up to [`MAX_ENUMERATED`] clusters, all there are: k clusters have k^(k-2). Beyond that, those that a fractional packing
+//! finds (Garg and Koenemann 1998): links have lengths, again and again the shortest tree is taken, and what it uses
+//! becomes longer. The packing alone is near the best; the linear program then chooses the rates anew.
+
+use super::balanced_shortest::shortest_tree;
+use super::bandwidths::Bandwidths;
+use super::fpfr;
+use super::members::Members;
+use super::plan::PlanError;
+use super::trees::ClusterTree;
+use std::collections::BTreeSet;
+
+/// All trees are looked at up to this number of clusters: 125 of five.
+const MAX_ENUMERATED: usize = 5;
+/// Most trees that a packing takes.
+const MAX_FOUND: usize = 400;
+/// And most rounds, because trees come again.
+const MAX_ROUNDS: usize = 1200;
+/// How much longer the scarcest link of a tree becomes by it.
+const STEP: f64 = 0.15;
+
+/// The candidates, at least one.
+pub(super) fn candidates(members: &Members, bandwidths: &Bandwidths) -> Result<Vec<ClusterTree>, PlanError> {
+    // Finds out whether there is a tree at all; and with these among them, the result is never behind FPFR's.
+    let simple = fpfr::cluster_trees(members, bandwidths)?.into_iter().map(|(tree, _)| tree);
+    let found = match members.clusters().len() {
+        few if few <= MAX_ENUMERATED => enumerate(members, bandwidths),
+        _ => pack(members, bandwidths, simple.collect()),
+    };
+    Ok(found.into_iter().collect())
+}
+
+/// All trees over links that carry something.
+fn enumerate(members: &Members, bandwidths: &Bandwidths) -> BTreeSet<ClusterTree> {
+    let count = members.clusters().len();
+    let root = members.cluster(members.root()) as usize;
+    let mut trees = BTreeSet::from([vec![None; count]]);
+    for to in (0..count).filter(|to| *to != root) {
+        let senders: Vec<usize> = (0..count).filter(|from| bandwidths.link(*from, to) > 0.0).collect();
+        let hang = |tree: &ClusterTree, from: usize| {
+            let mut tree = tree.clone();
+            tree[to] = Some(from as u32);
+            is_without_circle(&tree, to).then_some(tree)
+        };
+        trees = trees.iter().flat_map(|tree| senders.iter().filter_map(move |from| hang(tree, *from))).collect();
+    }
+    trees
+}
+
+/// Whether the way up from `start` ends.
+fn is_without_circle(tree: &ClusterTree, start: usize) -> bool {
+    let mut way = std::iter::successors(tree[start], |at| tree[*at as usize]);
+    way.all(|at| at as usize != start)
+}
+
+/// `found`, and the trees of a packing of links and of what clusters' hosts carry together.
+fn pack(members: &Members, bandwidths: &Bandwidths, mut found: BTreeSet<ClusterTree>) -> BTreeSet<ClusterTree> {
+    let count = members.clusters().len();
+    let root = members.cluster(members.root()) as usize;
+    let access: Vec<f64> = (0..count).map(|cluster| bandwidths.cluster_access(members, cluster)).collect();
+    let pairs = || (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
+    let mut links: Vec<Vec<f64>> = vec![vec![f64::INFINITY; count]; count];
+    pairs().for_each(|(from, to)| links[from][to] = 1.0 / bandwidths.link(from, to));
+    // A host that carries nothing has infinite length, one without limit none.
+    let (mut sends, mut receives) = (inverse(&access), inverse(&access));
+    let limit = found.len() + MAX_FOUND;
+    for _ in 0..MAX_ROUNDS {
+        let length = |from: usize, to: usize| links[from][to] + sends[from] + receives[to];
+        let Some(tree) = shortest_tree(count, root, length) else { break };
+        let mut children = vec![0.0; count];
+        tree.iter().flatten().for_each(|from| children[*from as usize] += 1.0);
+        let used = || tree.iter().enumerate().filter_map(|(to, from)| Some(((*from)? as usize, to)));
+        let most =
+            |(from, to): (usize, usize)| bandwidths.link(from, to).min(access[from] / children[from]).min(access[to]);
+        let rate = used().map(most).fold(f64::INFINITY, f64::min);
+        for (from, to) in used() {
+            links[from][to] *= 1.0 + STEP * rate / bandwidths.link(from, to);
+            sends[from] *= 1.0 + STEP * rate / access[from];
+            receives[to] *= 1.0 + STEP * rate / access[to];
+        }
+        found.insert(tree);
+        if found.len() >= limit {
+            break;
+        }
+    }
+    found
+}
+
+fn inverse(capacities: &[f64]) -> Vec<f64> {
+    capacities.iter().map(|capacity| 1.0 / capacity).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_trees_are_found() {
+        // Cayley: k^(k-2) trees over k clusters, here with a root that is not the first.
+        for (count, trees) in [(2, 1), (3, 3), (4, 16), (5, 125)] {
+            let members = Members::new((0..count).collect(), 1).unwrap();
+            let links = Bandwidths::of_links(vec![vec![1.0; count as usize]; count as usize]);
+            assert_eq!(candidates(&members, &links).unwrap().len(), trees);
+        }
+    }
+
+    #[test]
+    fn trees_take_only_links_that_carry_something() {
+        let members = Members::new(vec![0, 1, 2], 0).unwrap();
+        let links = Bandwidths::of_links(vec![vec![0.0, 1.0, 0.0], vec![1.0, 0.0, 1.0], vec![1.0, 1.0, 0.0]]);
+        assert_eq!(candidates(&members, &links).unwrap(), [vec![None, Some(0), Some(1)]]);
+    }
+}
