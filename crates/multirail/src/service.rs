@@ -3,9 +3,10 @@
 //! Every request is one message with a postcard body; what follows it is the request's own business.
 
 use crate::error::{Error, Result};
+use crate::multicast::{attend, discover};
 use crate::payload::VecSink;
 use crate::session::{Accepted, ListenConfig, Listener};
-use crate::{Session, Strategy, bench, files};
+use crate::{Session, Strategy, Token, bench, files};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -45,6 +46,10 @@ pub enum Request {
     Put(files::PutRequest),
     /// Send files.
     Get(files::GetRequest),
+    /// Measure to other servers.
+    Measure(discover::MeasureRequest),
+    /// Run until a broadcast is over.
+    Attend,
 }
 
 /// How to serve.
@@ -58,17 +63,26 @@ pub struct ServeConfig {
 
 /// Serves until the listener fails. `ready` is told the address.
 pub async fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Result<()> {
+    serve_attending(config, None, ready).await
+}
+
+/// As [`serve`], for a server that may be asked to end with a broadcast: `attendance` tells when.
+pub async fn serve_attending(
+    config: ServeConfig,
+    attendance: Option<Arc<attend::Attendance>>,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<()> {
+    let served = Arc::new(Served { root: config.root, token: config.listen.session.token.clone(), attendance });
     let mut listener = Listener::bind(config.listen).await?;
     ready(listener.address());
     let busy = Arc::new(AtomicUsize::new(0));
-    let root: Arc<std::path::Path> = config.root.into();
     loop {
         while busy.load(Ordering::Relaxed) >= MAX_SESSIONS {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         let accepted = listener.accept().await?;
         busy.fetch_add(1, Ordering::Relaxed);
-        let (busy, root) = (busy.clone(), root.clone());
+        let (busy, served) = (busy.clone(), served.clone());
         // A thread and a runtime of its own: a message then wakes nobody but the one who waits for it.
         let spawned = std::thread::Builder::new().name("session".to_owned()).spawn(move || {
             let _slot = Slot(busy);
@@ -76,7 +90,7 @@ pub async fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Resul
                 Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
                 Accepted::Session(new) => {
                     let peer = new.peer();
-                    match block_on(async { answer(&mut new.start(), &root).await }) {
+                    match block_on(async { answer(&mut new.start(), &served).await }) {
                         Ok(()) => tracing::debug!(%peer, "session ended"),
                         Err(error) => tracing::warn!(%peer, %error, "session failed"),
                     }
@@ -87,6 +101,13 @@ pub async fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Resul
             tracing::error!(%error, "cannot start a thread for a session");
         }
     }
+}
+
+/// What all sessions of a server share.
+struct Served {
+    root: PathBuf,
+    token: Option<Token>,
+    attendance: Option<Arc<attend::Attendance>>,
 }
 
 struct Slot(Arc<AtomicUsize>);
@@ -104,7 +125,8 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// Answers a session's requests until the client closes it.
-async fn answer(session: &mut Session, root: &std::path::Path) -> Result<()> {
+async fn answer(session: &mut Session, served: &Served) -> Result<()> {
+    let root = served.root.as_path();
     loop {
         let request = match receive(session).await {
             Err(Error::Closed) => return Ok(()),
@@ -120,6 +142,8 @@ async fn answer(session: &mut Session, root: &std::path::Path) -> Result<()> {
             Request::CpuTime => session.send(&bench::cpu_seconds().to_le_bytes()).await?,
             Request::Put(request) => files::serve_put(session, root, request).await?,
             Request::Get(request) => files::serve_get(session, root, request).await?,
+            Request::Measure(request) => discover::serve_measure(session, request, served.token.as_ref()).await?,
+            Request::Attend => attend::serve_attend(session, served.attendance.as_deref()).await?,
         }
     }
 }
