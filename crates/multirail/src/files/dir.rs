@@ -13,11 +13,11 @@ const RESOLVE_TRIES: u32 = 16;
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct Dir(OwnedFd);
+pub(crate) struct Dir(OwnedFd);
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     File,
     Directory,
     Symlink,
@@ -35,7 +35,7 @@ impl Kind {
     }
 
     /// With its article.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::File => "a file",
             Self::Directory => "a directory",
@@ -47,23 +47,23 @@ impl Kind {
 
 impl Dir {
     /// Opens a directory by a path that this host's user gave, symlinks and all.
-    pub(super) fn open(path: &Path) -> io::Result<Dir> {
+    pub(crate) fn open(path: &Path) -> io::Result<Dir> {
         let path = c_string(path.as_os_str())?;
         open_at(libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_DIRECTORY, 0).map(Dir)
     }
 
     /// Opens the directory at `path` below this one; an empty path is this one.
-    pub(super) fn open_dir(&self, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn open_dir(&self, path: &Path) -> io::Result<Dir> {
         self.beneath(path, libc::O_RDONLY | libc::O_DIRECTORY).map(Dir)
     }
 
     /// Opens the file at `path` below this one for reading. Never waits for the other end of a pipe.
-    pub(super) fn open_file(&self, path: &Path) -> io::Result<File> {
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
         self.beneath(path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map(File::from)
     }
 
     /// What is at `path` below this one; symlinks that stay below are followed.
-    pub(super) fn kind(&self, path: &Path) -> io::Result<Kind> {
+    pub(crate) fn kind(&self, path: &Path) -> io::Result<Kind> {
         stat(&self.beneath(path, libc::O_PATH)?).map(|s| Kind::of_mode(s.st_mode))
     }
 
@@ -93,7 +93,7 @@ impl Dir {
     }
 
     /// What `name` in this directory is, itself; `None` if there is no such thing.
-    pub(super) fn kind_of(&self, name: &OsStr) -> io::Result<Option<Kind>> {
+    pub(crate) fn kind_of(&self, name: &OsStr) -> io::Result<Option<Kind>> {
         let name = c_string(name)?;
         // SAFETY: all-zero bytes are a valid stat; the name ends in NUL.
         let (ok, stat) = unsafe {
@@ -109,45 +109,45 @@ impl Dir {
     }
 
     /// Opens the file `name` in this directory for reading; a symlink is an error.
-    pub(super) fn child_file(&self, name: &OsStr) -> io::Result<File> {
+    pub(crate) fn child_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         open_at(self.0.as_raw_fd(), &c_string(name)?, flags, 0).map(File::from)
     }
 
     /// Opens the directory `name` in this one; a symlink is an error.
-    pub(super) fn child_dir(&self, name: &OsStr) -> io::Result<Dir> {
+    pub(crate) fn child_dir(&self, name: &OsStr) -> io::Result<Dir> {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_DIRECTORY;
         open_at(self.0.as_raw_fd(), &c_string(name)?, flags, 0).map(Dir)
     }
 
     /// Creates a file that was not there, readable and writable for its owner.
-    pub(super) fn create(&self, name: &OsStr) -> io::Result<File> {
+    pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         open_at(self.0.as_raw_fd(), &c_string(name)?, flags, 0o600).map(File::from)
     }
 
     /// Makes a directory, for its owner only.
-    pub(super) fn make_dir(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn make_dir(&self, name: &OsStr) -> io::Result<()> {
         let name = c_string(name)?;
         // SAFETY: the name ends in NUL.
         check(unsafe { libc::mkdirat(self.0.as_raw_fd(), name.as_ptr(), 0o700) })
     }
 
     /// Gives the file `from` in this directory the name `to`, whatever had it before.
-    pub(super) fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         let (from, to, fd) = (c_string(from)?, c_string(to)?, self.0.as_raw_fd());
         // SAFETY: both names end in NUL.
         check(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) })
     }
 
-    pub(super) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         let name = c_string(name)?;
         // SAFETY: the name ends in NUL.
         check(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) })
     }
 
     /// A stream of the names in here.
-    pub(super) fn entries(&self) -> io::Result<Entries> {
+    pub(crate) fn entries(&self) -> io::Result<Entries> {
         let own = open_at(self.0.as_raw_fd(), c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         let fd = own.into_raw_fd();
         // SAFETY: the descriptor is a directory's, and from here on the stream's.
@@ -160,14 +160,14 @@ impl Dir {
         })
     }
 
-    pub(super) fn as_file(&self) -> io::Result<File> {
+    pub(crate) fn as_file(&self) -> io::Result<File> {
         self.0.try_clone().map(File::from)
     }
 }
 
 /// The names in a directory, read as they are asked for.
 #[derive(Debug)]
-pub(super) struct Entries(NonNull<libc::DIR>);
+pub(crate) struct Entries(NonNull<libc::DIR>);
 
 // SAFETY: the stream is used by whoever owns it and by nobody else; the C library binds it to no thread.
 unsafe impl Send for Entries {}

@@ -11,20 +11,20 @@
 //! 256 KiB a channel (32 MiB in all) for blocks, a few hundred KiB for batches, and 100 bytes a gap between hashed blocks.
 
 mod blocks;
-mod dir;
-mod names;
-mod origin;
-mod part;
+pub(crate) mod dir;
+pub(crate) mod names;
+pub(crate) mod origin;
+pub(crate) mod part;
 mod receive;
-mod report;
+pub(crate) mod report;
 mod send;
 mod sink;
 mod source;
-mod target;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
-mod walk;
-mod wire;
+pub(crate) mod walk;
+pub(crate) mod wire;
 
 pub use part::PART_SUFFIX;
 pub use report::{Cause, Failure, MAX_NAMED, Progress, Report, Side, Skipped};
@@ -188,7 +188,7 @@ pub(crate) async fn serve_get(session: &mut Session, root: &Path, request: GetRe
 }
 
 /// The sources with the names that they travel under, which must differ.
-fn named_sources(paths: &[PathBuf]) -> Result<Vec<Source>, CopyError> {
+pub(crate) fn named_sources(paths: &[PathBuf]) -> Result<Vec<Source>, CopyError> {
     if paths.is_empty() {
         return Err(CopyError::Sources("nothing to copy".to_owned()));
     }

@@ -7,15 +7,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// The kernel takes no longer ones (`PATH_MAX`).
-pub(super) const MAX_PATH_BYTES: usize = 4095;
+pub(crate) const MAX_PATH_BYTES: usize = 4095;
 /// The kernel takes no longer ones (`NAME_MAX`).
-const MAX_NAME_BYTES: usize = 255;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 
 /// What stands for a source whose content is to be copied without a name of its own: `cp -r . DEST`.
-pub(super) const CONTENT_ONLY: &str = ".";
+pub(crate) const CONTENT_ONLY: &str = ".";
 
 /// A relative path with none of the components that lead elsewhere. Empty: the root.
-pub(super) fn check_path(bytes: &[u8]) -> Result<PathBuf, Problem> {
+pub(crate) fn check_path(bytes: &[u8]) -> Result<PathBuf, Problem> {
     let refuse = |why: &str| Err(Problem::new(Cause::Refused, why));
     if bytes.is_empty() {
         return Ok(PathBuf::new());
@@ -34,10 +34,11 @@ pub(super) fn check_path(bytes: &[u8]) -> Result<PathBuf, Problem> {
     Ok(PathBuf::from(OsStr::from_bytes(bytes)))
 }
 
-fn check_name(name: &[u8]) -> Result<(), &'static str> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), &'static str> {
     match name {
         b"" => Err("a name in its path is empty"),
         b"." | b".." => Err("`.` and `..` are not allowed in its path"),
+        _ if name.contains(&b'/') => Err("a slash in a name"),
         _ if name.contains(&0) => Err("a NUL byte in its path"),
         _ if name.len() > MAX_NAME_BYTES => Err("a name in its path is longer than 255 bytes"),
         _ if part::is_part_name(OsStr::from_bytes(name)) => {
@@ -49,7 +50,7 @@ fn check_name(name: &[u8]) -> Result<(), &'static str> {
 
 /// A file's path as it travels: the name of its source, then what is below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct WirePath {
+pub(crate) struct WirePath {
     /// `None`: [`CONTENT_ONLY`].
     pub top: Option<OsString>,
     pub below: PathBuf,
@@ -57,11 +58,11 @@ pub(super) struct WirePath {
 
 impl WirePath {
     /// The path of a source without a name of its own.
-    pub(super) fn content() -> WirePath {
+    pub(crate) fn content() -> WirePath {
         WirePath { top: None, below: PathBuf::new() }
     }
 
-    pub(super) fn parse(bytes: &[u8]) -> Result<WirePath, Problem> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<WirePath, Problem> {
         let (top, below) = match bytes.iter().position(|b| *b == b'/') {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
             None => (bytes, &[][..]),
@@ -83,7 +84,7 @@ impl WirePath {
 }
 
 /// A path without the slashes and dots at its end, which say how it is meant and not what it names.
-pub(super) fn trim_end(mut path: &[u8]) -> &[u8] {
+pub(crate) fn trim_end(mut path: &[u8]) -> &[u8] {
     loop {
         path = match path {
             b"." => return b"",
@@ -95,12 +96,12 @@ pub(super) fn trim_end(mut path: &[u8]) -> &[u8] {
 }
 
 /// The path as bytes.
-pub(super) fn bytes(path: &Path) -> &[u8] {
+pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
 /// The path that bytes from the wire name, for people only.
-pub(super) fn shown(bytes: &[u8]) -> PathBuf {
+pub(crate) fn shown(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 

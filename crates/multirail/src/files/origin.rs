@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// How a source's path is resolved.
 #[derive(Debug)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// By this host's rules, for its user.
     Local,
     /// Below this directory, for a client.
@@ -21,14 +21,14 @@ pub(super) enum Origin {
 
 /// One thing to copy.
 #[derive(Debug, Clone)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// What it is called on the wire: its own name, or [`CONTENT_ONLY`].
     pub top: OsString,
     pub path: PathBuf,
 }
 
 /// A source that was opened.
-pub(super) enum Opened {
+pub(crate) enum Opened {
     File(File),
     Dir(Dir),
     Special,
@@ -36,7 +36,7 @@ pub(super) enum Opened {
 
 impl Source {
     /// A source as it was written: with nothing, `.` or `..` at the end it stands for its content only.
-    pub(super) fn new(path: &Path) -> Source {
+    pub(crate) fn new(path: &Path) -> Source {
         let bytes = path.as_os_str().as_bytes();
         let dot = bytes == b"." || bytes.ends_with(b"/.") || bytes.ends_with(b"/./");
         let top = path.file_name().filter(|_| !dot).unwrap_or(OsStr::new(CONTENT_ONLY)).to_owned();
@@ -44,13 +44,13 @@ impl Source {
     }
 
     /// Its name as [`super::names::WirePath`] has it.
-    pub(super) fn wire_top(&self) -> Option<OsString> {
+    pub(crate) fn wire_top(&self) -> Option<OsString> {
         (self.top != CONTENT_ONLY).then(|| self.top.clone())
     }
 }
 
 impl Origin {
-    pub(super) fn open(&self, path: &Path) -> Result<Opened, Problem> {
+    pub(crate) fn open(&self, path: &Path) -> Result<Opened, Problem> {
         let opened = match self {
             Origin::Local => open_local(path),
             Origin::Served(root) => {

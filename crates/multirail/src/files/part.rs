@@ -19,14 +19,14 @@ pub const PART_SUFFIX: &str = ".multirail-part";
 /// Leaves room for the dots, the random part and the suffix within 255 bytes.
 const MAX_STEM_BYTES: usize = 200;
 
-/// Whether a name is that of an unfinished file.
-pub(super) fn is_part_name(name: &OsStr) -> bool {
+/// Whether a name is that of an unfinished file, or of a folder of such files.
+pub(crate) fn is_part_name(name: &OsStr) -> bool {
     name.as_bytes().ends_with(PART_SUFFIX.as_bytes())
 }
 
 /// An unfinished file.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     dir: Arc<Dir>,
     part_name: OsString,
     name: OsString,
@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Creates the part of what shall be `name` in `dir`.
-    pub(super) fn create(dir: Arc<Dir>, name: &OsStr) -> io::Result<Part> {
+    pub(crate) fn create(dir: Arc<Dir>, name: &OsStr) -> io::Result<Part> {
         // Whatever is no file must not be replaced by one, /dev/null least of all. Symlinks are replaced, not followed.
         match dir.kind_of(name)? {
             None | Some(Kind::File | Kind::Symlink) => {}
@@ -51,37 +51,17 @@ impl Part {
         Ok(Part { dir, part_name, name: name.to_owned(), file, committed: false })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Takes the room that the file will need, so that a full disk shows now. A file system that cannot will show it later.
-    pub(super) fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // SAFETY: all-zero bytes are a valid statfs, and the kernel writes one.
-        let (known, system) = unsafe {
-            let mut system: libc::statfs = std::mem::zeroed();
-            (libc::fstatfs(self.file.as_raw_fd(), &mut system) == 0, system)
-        };
-        // Memory would be filled with zeros first, which takes as long as the file itself: asking must do. Limits of 0 are none.
-        if known && system.f_type == libc::TMPFS_MAGIC {
-            let full = system.f_blocks > 0 && bytes.div_ceil(system.f_bsize.max(1) as u64) > system.f_bavail;
-            return if full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) };
-        }
-        let Ok(bytes) = libc::off_t::try_from(bytes) else { return Err(io::ErrorKind::FileTooLarge.into()) };
-        // SAFETY: the descriptor is open; no memory is involved.
-        let result = unsafe { libc::fallocate(self.file.as_raw_fd(), 0, 0, bytes) };
-        if result == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
-            _ => Err(error),
-        }
+    /// Takes the room that the file will need: [`reserve`].
+    pub(crate) fn reserve(&self, bytes: u64) -> io::Result<()> {
+        reserve(&self.file, bytes)
     }
 
     /// Gives the file its mode, its time and its name; with `sync`, not before its content is on the disk.
-    pub(super) fn commit(mut self, meta: &Meta, sync: bool) -> io::Result<()> {
+    pub(crate) fn commit(mut self, meta: &Meta, sync: bool) -> io::Result<()> {
         apply(&self.file, meta)?;
         if sync {
             self.file.sync_all()?;
@@ -105,8 +85,33 @@ impl Drop for Part {
     }
 }
 
+/// Takes the room that the file will need, so that a full disk shows now. A file system that cannot will show it later.
+pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    // SAFETY: all-zero bytes are a valid statfs, and the kernel writes one.
+    let (known, system) = unsafe {
+        let mut system: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &mut system) == 0, system)
+    };
+    // Memory would be filled with zeros first, which takes as long as the file itself: asking must do. Limits of 0 are none.
+    if known && system.f_type == libc::TMPFS_MAGIC {
+        let full = system.f_blocks > 0 && bytes.div_ceil(system.f_bsize.max(1) as u64) > system.f_bavail;
+        return if full { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) };
+    }
+    let Ok(bytes) = libc::off_t::try_from(bytes) else { return Err(io::ErrorKind::FileTooLarge.into()) };
+    // SAFETY: the descriptor is open; no memory is involved.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
+        _ => Err(error),
+    }
+}
+
 /// Gives a file or directory its mode and its modification time.
-pub(super) fn apply(file: &File, meta: &Meta) -> io::Result<()> {
+pub(crate) fn apply(file: &File, meta: &Meta) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(meta.mode & 0o777))?;
     let since = Duration::new(meta.mtime_s.unsigned_abs(), meta.mtime_ns.min(999_999_999));
     let at = if meta.mtime_s >= 0 {

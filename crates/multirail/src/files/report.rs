@@ -38,7 +38,7 @@ impl Report {
         self.failed_count == 0
     }
 
-    pub(super) fn fail(&mut self, path: &Path, side: Side, problem: Problem) {
+    pub(crate) fn fail(&mut self, path: &Path, side: Side, problem: Problem) {
         self.failed_count += 1;
         if self.failed.len() < MAX_NAMED {
             let Problem { cause, reason } = problem;
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    pub(super) fn skip(&mut self, path: &Path, what: &str) {
+    pub(crate) fn skip(&mut self, path: &Path, what: &str) {
         self.skipped_count += 1;
         if self.skipped.len() < MAX_NAMED {
             self.skipped.push(Skipped { path: path.to_owned(), what: what.to_owned() });
@@ -129,13 +129,13 @@ impl Cause {
 
 /// A failure whose file and side are known from where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     pub cause: Cause,
     pub reason: String,
 }
 
 impl Problem {
-    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(cause: Cause, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
         while reason.len() > MAX_REASON_BYTES {
             reason.pop();
@@ -143,7 +143,7 @@ impl Problem {
         Self { cause, reason }
     }
 
-    pub(super) fn io(cause: Cause, error: &io::Error) -> Self {
+    pub(crate) fn io(cause: Cause, error: &io::Error) -> Self {
         // "No space left on device (os error 28)": the number is for programs.
         let text = error.to_string();
         let reason = text.split(" (os error").next().unwrap_or_default();
@@ -186,11 +186,11 @@ impl Progress {
         self.files.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_bytes(&self, bytes: u64) {
+    pub(crate) fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn expect(&self, bytes: u64) {
+    pub(crate) fn expect(&self, bytes: u64) {
         self.expected_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The place that a copy goes to. Nothing is ever written outside `root`.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     root: Dir,
     /// Below the root: the directory that everything goes into.
     base: PathBuf,
@@ -26,21 +26,21 @@ pub(super) struct Target {
 
 /// What was asked for; a server that sends something else is up to no good.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     pub tops: Vec<Option<OsString>>,
     pub recursive: bool,
 }
 
 /// How many sources, and how the destination was written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub several: bool,
     pub trailing_slash: bool,
 }
 
 impl Target {
     /// The place `path` below `root`, or why nothing can be copied there. `shown` is what the user calls the path.
-    pub(super) fn below(root: Dir, path: &Path, shown: &Path, shape: Shape) -> Result<Target, String> {
+    pub(crate) fn below(root: Dir, path: &Path, shown: &Path, shape: Shape) -> Result<Target, String> {
         let shown = shown.display();
         let (base, rename) = match root.kind(path) {
             Ok(Kind::Directory) => (path, None),
@@ -62,7 +62,7 @@ impl Target {
     }
 
     /// The place that this host's user calls `path`.
-    pub(super) fn local(path: &Path, shape: Shape, expected: Expected) -> Result<Target, String> {
+    pub(crate) fn local(path: &Path, shape: Shape, expected: Expected) -> Result<Target, String> {
         let is_dir = std::fs::metadata(path).is_ok_and(|m| m.is_dir());
         let (root, below) = match path.file_name() {
             Some(name) if !is_dir => (path.parent().filter(|p| *p != Path::new("")), Path::new(name)),
@@ -82,7 +82,7 @@ impl Target {
     }
 
     /// The directory and the name in it for the file at `wire`.
-    pub(super) fn file(&mut self, wire: &[u8]) -> Result<(Arc<Dir>, OsString), Problem> {
+    pub(crate) fn file(&mut self, wire: &[u8]) -> Result<(Arc<Dir>, OsString), Problem> {
         let wire = self.expect(wire)?;
         let refuse = |why: &str| Problem::new(Cause::Refused, why);
         if self.directory_only && wire.below.as_os_str().is_empty() {
@@ -97,7 +97,7 @@ impl Target {
     }
 
     /// Makes the directory at `wire`, unless it is there.
-    pub(super) fn make_dir(&mut self, wire: &[u8]) -> Result<(), Problem> {
+    pub(crate) fn make_dir(&mut self, wire: &[u8]) -> Result<(), Problem> {
         let wire = self.expect(wire)?;
         if !self.expected.as_ref().is_none_or(|e| e.recursive) {
             return Err(Problem::new(Cause::Refused, "a directory was not asked for"));
@@ -114,7 +114,7 @@ impl Target {
     }
 
     /// Opens the directory at `wire`, to give it its properties; `None` where they are not the source's to give.
-    pub(super) fn dir(&mut self, wire: &[u8]) -> Result<Option<Dir>, Problem> {
+    pub(crate) fn dir(&mut self, wire: &[u8]) -> Result<Option<Dir>, Problem> {
         let wire = self.expect(wire)?;
         if self.rename.is_none() && wire == WirePath::content() {
             return Ok(None);

@@ -11,10 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 /// Deeper directories are not copied: each level holds two descriptors.
-pub(super) const MAX_DEPTH: usize = 200;
+pub(crate) const MAX_DEPTH: usize = 200;
 
 /// What comes next in a tree; [`Walk::path`] says where.
-pub(super) enum Found {
+pub(crate) enum Found {
     /// Its content follows.
     Directory,
     DirectoryEnd(Meta),
@@ -25,7 +25,7 @@ pub(super) enum Found {
 }
 
 /// A walk through a tree: depth first, a directory before and after what is in it. Symlinks are not followed.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     path: Vec<u8>,
     levels: Vec<Level>,
     /// Opened, and not yet told of.
@@ -41,16 +41,16 @@ struct Level {
 
 impl Walk {
     /// A walk through `dir`, whose path is `top`.
-    pub(super) fn new(dir: Dir, top: &[u8]) -> Self {
+    pub(crate) fn new(dir: Dir, top: &[u8]) -> Self {
         Self { path: top.to_vec(), levels: Vec::new(), entering: Some(dir) }
     }
 
     /// The path of what was found last.
-    pub(super) fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
-    pub(super) fn next(&mut self) -> Option<Found> {
+    pub(crate) fn next(&mut self) -> Option<Found> {
         if let Some(dir) = self.entering.take() {
             return Some(self.enter(dir));
         }
@@ -110,7 +110,7 @@ impl Walk {
     }
 }
 
-pub(super) fn meta_of(dir: &Dir) -> io::Result<Meta> {
+pub(crate) fn meta_of(dir: &Dir) -> io::Result<Meta> {
     let stat = dir.as_file()?.metadata()?;
     Ok(Meta { mode: stat.mode() & 0o777, mtime_s: stat.mtime(), mtime_ns: stat.mtime_nsec() as u32 })
 }

@@ -20,7 +20,7 @@ pub(super) const MAX_MEDIUM_BYTES: u64 = 1 << 20;
 
 /// A file's or directory's own properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Meta {
+pub(crate) struct Meta {
     /// Permission bits; others are ignored.
     pub mode: u32,
     pub mtime_s: i64,
@@ -162,14 +162,14 @@ pub(super) fn take_item<'a>(batch: &mut &'a [u8]) -> Result<Item<'a>> {
 }
 
 /// Byte strings as postcard's bytes: copied at once, borrowed when received.
-mod raw {
+pub(crate) mod raw {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(bytes)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'de [u8], D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'de [u8], D::Error> {
         <&[u8]>::deserialize(deserializer)
     }
 }
