@@ -7,16 +7,24 @@
 //!
 //! What goes wrong on one host is about that host: the others go on, and the [`Summary`] tells who has not the whole and why.
 
-pub mod attend;
 mod broadcast;
-pub mod discover;
 pub mod hosts;
+pub mod manifest;
+mod manifest_scan;
+pub mod memory_store;
 mod options;
 mod progress;
+pub mod source_store;
+mod store;
+mod store_files;
 mod summary;
 
 pub use broadcast::{BroadcastError, broadcast_path};
+pub use manifest::{Entry, EntryKind, Layout, Manifest, ManifestError};
+pub use memory_store::MemoryStore;
 pub use multirail_proto::multicast::Method;
 pub use options::{Bandwidths, Host, Options};
 pub use progress::{HostProgress, HostState, Progress, Snapshot};
+pub use source_store::{SourceOptions, SourceStore};
+pub use store::{Store, StoreError, Written};
 pub use summary::{HostSummary, Outcome, Summary};
