@@ -22,6 +22,9 @@ pub mod method;
 pub mod node;
 pub mod pieces;
 pub mod plan;
+pub mod planned;
+mod planned_child;
+pub mod planned_routes;
 mod trees;
 
 pub use bandwidths::Bandwidths;
@@ -31,3 +34,5 @@ pub use method::Method;
 pub use node::{Input, Node, Output};
 pub use pieces::{PieceSet, Pieces};
 pub use plan::{Plan, Tree};
+pub use planned::Planned;
+pub use planned_routes::Routes;
