@@ -1,0 +1,200 @@
+//! What is simulated: hosts, links between clusters, and what happens to them.
+
+use crate::multicast::members::{MemberId, Members, MembersError};
+use crate::multicast::pieces::Pieces;
+use crate::rng::Rng;
+use std::sync::Arc;
+
+/// A link never carries less than this: time moves on, and nothing is divided by zero.
+pub const MIN_RATE_BYTES_S: f64 = 1000.0;
+
+/// What joins a host to the rest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HostLinks {
+    /// Its port, which everything it sends and receives passes, each way, in bytes a second.
+    pub lan_bytes_s: f64,
+    /// What it can send out of its cluster on top of that; infinite: no limit of its own.
+    pub wan_out_bytes_s: f64,
+    /// What it can receive from outside.
+    pub wan_in_bytes_s: f64,
+}
+
+impl HostLinks {
+    /// A port of `lan_bytes_s`, and no other limit towards the outside.
+    pub fn lan(lan_bytes_s: f64) -> Self {
+        Self { lan_bytes_s, wan_out_bytes_s: f64::INFINITY, wan_in_bytes_s: f64::INFINITY }
+    }
+}
+
+/// Something that happens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    /// The link from one cluster to another has this rate from now on.
+    WanRate {
+        /// The sending cluster.
+        from: u32,
+        /// The receiving cluster.
+        to: u32,
+        /// Bytes a second, at least [`MIN_RATE_BYTES_S`].
+        bytes_s: f64,
+    },
+    /// A host dies. At time 0: it joins late, when it returns.
+    Die(MemberId),
+    /// A dead host is there again, with the pieces it had.
+    Return(MemberId),
+}
+
+/// When something happens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct At {
+    /// Since the beginning.
+    pub at_us: u64,
+    /// What.
+    pub change: Change,
+}
+
+/// When a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Every host that lives or will return has every piece.
+    Complete,
+    /// Every host that lives or will return has told [`Finished`](crate::multicast::Output::Finished).
+    Finished,
+}
+
+/// All that a run needs, but the nodes.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The hosts.
+    pub members: Arc<Members>,
+    /// The data.
+    pub pieces: Pieces,
+    /// Each host's links.
+    pub hosts: Vec<HostLinks>,
+    /// The rate of the link from cluster `i` to cluster `j`, in bytes a second, in `wan_bytes_s[i][j]`.
+    pub wan_bytes_s: Vec<Vec<f64>>,
+    /// One way between clusters.
+    pub wan_delay_us: u64,
+    /// One way within a cluster.
+    pub lan_delay_us: u64,
+    /// What happens, in any order.
+    pub schedule: Vec<At>,
+    /// In what units links are shared; smaller is fairer and slower to simulate.
+    pub chunk_bytes: u32,
+    /// From a host's death to its peers' knowing, and how long an attempt to connect to a dead host takes.
+    pub detect_us: u64,
+    /// When it is over.
+    pub until: Until,
+    /// Simulated time that is not exceeded.
+    pub max_us: u64,
+    /// Events that are not exceeded.
+    pub max_steps: u64,
+}
+
+/// A LAN of 1 Gbit/s.
+pub const GIGABIT_BYTES_S: f64 = 125e6;
+
+impl Scenario {
+    /// Clusters of these sizes, the first host of the first being root; every pair of clusters joined by links of `wan_bytes_s` with
+    /// a round trip of 20 ms, hosts by gigabit ports.
+    pub fn new(sizes: &[u32], wan_bytes_s: Vec<Vec<f64>>, pieces: Pieces) -> Result<Self, MembersError> {
+        let cluster_of: Vec<u32> =
+            sizes.iter().enumerate().flat_map(|(cluster, size)| (0..*size).map(move |_| cluster as u32)).collect();
+        let members = Arc::new(Members::new(cluster_of, 0)?);
+        Ok(Self {
+            hosts: vec![HostLinks::lan(GIGABIT_BYTES_S); members.count()],
+            members,
+            pieces,
+            wan_bytes_s,
+            wan_delay_us: 10_000,
+            lan_delay_us: 50,
+            schedule: Vec::new(),
+            chunk_bytes: 64 << 10,
+            detect_us: 200_000,
+            until: Until::Complete,
+            max_us: 3_600_000_000,
+            max_steps: 2_000_000_000,
+        })
+    }
+
+    /// As [`Scenario::new`], with one rate for all links between clusters.
+    pub fn uniform(sizes: &[u32], wan_bytes_s: f64, pieces: Pieces) -> Result<Self, MembersError> {
+        Self::new(sizes, vec![vec![wan_bytes_s; sizes.len()]; sizes.len()], pieces)
+    }
+
+    /// The paper's set-up (MOB, figure 3): clusters A, B, C, D, the root in A.
+    pub fn four_clusters(sizes: [u32; 4], wan: Wan, scale: f64, pieces: Pieces) -> Result<Self, MembersError> {
+        Self::new(&sizes, wan.bytes_s(scale), pieces)
+    }
+
+    /// The links become those of `wan` at `at_us` (the paper's scenarios 3 and 4).
+    pub fn then(mut self, at_us: u64, wan: Wan, scale: f64) -> Self {
+        for (from, row) in wan.bytes_s(scale).into_iter().enumerate() {
+            for (to, bytes_s) in row.into_iter().enumerate().filter(|(to, _)| *to != from) {
+                let change = Change::WanRate { from: from as u32, to: to as u32, bytes_s };
+                self.schedule.push(At { at_us, change });
+            }
+        }
+        self
+    }
+
+    /// Every `every_us`, all links get between 10 % and 100 % of their rates, both directions of a pair the same (the paper's
+    /// scenario 5, "mayhem").
+    pub fn mayhem(mut self, seed: u64, every_us: u64, until_us: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let clusters = self.wan_bytes_s.len();
+        let every_us = every_us.max(1);
+        for at_us in (1..).map(|k| k * every_us).take_while(|at| *at < until_us) {
+            for from in 0..clusters {
+                for to in from + 1..clusters {
+                    let part = 0.1 + 0.9 * rng.unit();
+                    for (from, to) in [(from, to), (to, from)] {
+                        let bytes_s = self.wan_bytes_s[from][to] * part;
+                        let change = Change::WanRate { from: from as u32, to: to as u32, bytes_s };
+                        self.schedule.push(At { at_us, change });
+                    }
+                }
+            }
+        }
+        self
+    }
+
+    /// Another round trip between clusters.
+    pub fn round_trip_us(mut self, wan_us: u64) -> Self {
+        self.wan_delay_us = wan_us / 2;
+        self
+    }
+
+    /// `share` of the hosts, never the root, die at random moments before `until_us`, for good.
+    pub fn deaths(mut self, seed: u64, share: f64, until_us: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut others: Vec<MemberId> =
+            (0..self.members.count() as MemberId).filter(|m| *m != self.members.root()).collect();
+        for _ in 0..(self.members.count() as f64 * share).round() as usize {
+            if others.is_empty() {
+                break;
+            }
+            let victim = others.swap_remove(rng.below(others.len() as u64) as usize);
+            self.schedule.push(At { at_us: rng.below(until_us), change: Change::Die(victim) });
+        }
+        self
+    }
+}
+
+/// The links between four clusters. The paper shows their rates in a picture only (figure 3); these are the project's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wan {
+    /// A–B 10, A–C 4, A–D 3, B–C 6, B–D 8, C–D 5 MB/s.
+    Fast,
+    /// The same, but A–D and B–C 0.8 MB/s.
+    Slow,
+}
+
+impl Wan {
+    /// Bytes a second from each cluster to each, times `scale`.
+    pub fn bytes_s(self, scale: f64) -> Vec<Vec<f64>> {
+        let (ad, bc) = if self == Wan::Fast { (3.0, 6.0) } else { (0.8, 0.8) };
+        let mb = [[0.0, 10.0, 4.0, ad], [10.0, 0.0, bc, 8.0], [4.0, bc, 0.0, 5.0], [ad, 8.0, 5.0, 0.0]];
+        mb.iter().map(|row| row.iter().map(|rate| rate * 1e6 * scale).collect()).collect()
+    }
+}
