@@ -130,12 +130,10 @@ impl Planned {
                     }
                 }
             }
-            Message::AllDone => {
-                if self.stage == Stage::BranchDone && self.routes.parent(0, self.me) == Some(from) {
-                    self.finish();
-                }
+            Message::AllDone if self.stage == Stage::BranchDone && self.routes.parent(0, self.me) == Some(from) => {
+                self.finish();
             }
-            // Words of other methods.
+            // Too early, or words of other methods.
             _ => {}
         }
     }
