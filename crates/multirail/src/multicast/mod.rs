@@ -7,7 +7,9 @@
 //!
 //! What goes wrong on one host is about that host: the others go on, and the [`Summary`] tells who has not the whole and why.
 
+pub mod attend;
 mod broadcast;
+pub mod discover;
 pub mod hosts;
 pub mod manifest;
 mod manifest_scan;
