@@ -59,7 +59,7 @@ class Lab:
         self.token_file = self.work / "token"
         self.token_file.write_bytes(os.urandom(16).hex().encode())
         try:
-            self._lab("up", "--hosts", ",".join(HOSTS), *self._network_flags())
+            self._lab("up", *self._network_flags())
             self._set_congestion()
         except BaseException:
             self.__exit__()
@@ -71,7 +71,7 @@ class Lab:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def _network_flags(self):
-        flags = ["--rails", ",".join(self.network["rails"])]
+        flags = ["--hosts", ",".join(HOSTS), "--rails", ",".join(self.network["rails"])]
         for key in RAIL_KEYS:
             if key in self.network:
                 flags += [f"--{key}", ",".join(map(str, self.network[key]))]

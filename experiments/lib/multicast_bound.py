@@ -75,9 +75,10 @@ def spans(events, until_s):
     rates, found = {}, []
     ends = [at_s for at_s, _ in events[1:]] + [float("inf")]
     for (at_s, change), end_s in zip(events, ends):
+        if at_s >= until_s:
+            break
         rates = {**rates, **change}
-        if at_s < until_s:
-            found.append((min(end_s, until_s) - at_s, rates))
+        found.append((min(end_s, until_s) - at_s, rates))
     return found
 
 

@@ -65,6 +65,11 @@ class Plan:
         return self.table["title"]
 
     @property
+    def is_multicast(self):
+        """Whether multicast.py measures it: one to many, on clusters of hosts."""
+        return self.table.get("kind") == "multicast"
+
+    @property
     def networks(self):
         return self.table["network"]
 

@@ -8,6 +8,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 PAPERS = {
     "munisocket": "MuniSocket: High-performance message striping over reliable transport protocols (2006)",
     "psockets": "PSockets: The Case for Application-level Network Striping (2000)",
+    "mob": "MOB: Zero-configuration High-throughput Multicasting for Grid Applications (2007)",
     "peers": "Other programs of today",
 }
 
@@ -24,8 +25,8 @@ def table(header, rows):
 def measured_on(host, plan):
     quick = " A quick run: fewer sizes and repeats." if plan.get("quick") else ""
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
-            f"{host['memory_gib']} GiB, Linux {host['kernel']}, {host['congestion_control']}. Both hosts are namespaces of that one "
-            f"machine.{quick}")
+            f"{host['memory_gib']} GiB, Linux {host['kernel']}, {host['congestion_control']}. "
+            f"{'All' if plan.get('kind') == 'multicast' else 'Both'} hosts are namespaces of that one machine.{quick}")
 
 
 def claim_row(claim):

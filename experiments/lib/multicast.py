@@ -1,0 +1,225 @@
+"""Measures a plan of `kind = "multicast"`: the same file to all hosts of a network, method beside method, in the same scenario.
+
+    [[network]]   name, clusters = { a = 4, … }; also file_mb, rate_scale, delay, queue, access, hosts_a_cluster
+    [[line]]      name, program (multicast_PROGRAM.py), and what that wants: method, is_tuned, settings, …; also networks and scenarios
+                  where it is measured, and file_share: of the file, where it would take too long
+    scenarios     see multicast_scenario.py; or `sizes`: messages in the scenario `fast`
+    repeats       how often each is measured; the lines' order turns with each
+    [quick]       what QUICK=1 measures instead: networks, scenarios, lines, sizes, file_mb
+
+A program is a module with
+
+    available(net)            None, or why it cannot run here
+    session(net, line)        a context manager; what it gives has broadcast(file, begin, limit_s) -> dict. It calls `begin()`, which
+                              gives `time.monotonic()`, when the broadcast begins, and says `seconds` from there until the last host has
+                              everything; `setup_s` before; `received`: files that are compared with the source. Those whose ranks or
+                              servers stay also have message(size_bytes, begin, limit_s).
+"""
+
+import contextlib
+import importlib
+import os
+import subprocess
+import sys
+import time
+
+import multicast_bound
+import multicast_scenario as scenario
+from host import Cpu
+from lab import mbit_s
+from multicast_net import Clusters
+from plan import DEFAULT_REPEATS, QUICK_REPEATS, size_bytes
+
+MB = 10**6
+BLOCK = 1 << 20
+# Above this share of busy processors they, and not the network, were the limit.
+BUSY_SHARE = 0.90
+# A broadcast may take so many times its bound, and so many seconds besides.
+LIMIT_BOUNDS, LIMIT_S = 30, 20
+# One value a repeat.
+FIELDS = ("seconds", "mb_s", "setup_s", "wan_copies", "cpu_busy_share", "cpu_s", "peers_cpu_s")
+
+
+def measure(plan, multirail, quick, emit):
+    table = chosen(plan.table, quick)
+    emit({"kind": "plan", "name": plan.name, "quick": quick, **table})
+    for network in table["network"]:
+        with Clusters(multirail, network, events_on(network, first_scenario(table))[0][1]) as net:
+            lines = available_lines(net, network, table["line"], emit)
+            for size in table.get("sizes", []):
+                for row in rows_of_point(plan, table, net, lines, "fast", size_bytes(size), quick):
+                    emit(row)
+            for name in table.get("scenarios", []):
+                for row in rows_of_point(plan, table, net, lines, name, None, quick):
+                    emit(row)
+
+
+def first_scenario(table):
+    return "fast" if "sizes" in table else table["scenarios"][0]
+
+
+def events_on(network, name, **options):
+    return scenario.events(name, rate_scale=network.get("rate_scale", 1.0), link_mbit_s=network.get("link_mbit_s"), **options)
+
+
+def access_bytes_s(network):
+    """What the hosts of each cluster can send to others, or take from them; None if that has no limit."""
+    if "access" not in network:
+        return None
+    return {cluster: count * mbit_s(network["access"]) * 125_000 for cluster, count in network["clusters"].items()}
+
+
+def chosen(table, quick):
+    """The plan's table, or of that what a quick run measures."""
+    if not quick:
+        return table
+    few = table.get("quick", {})
+    found = {**table, **{key: few[key] for key in ("scenarios", "sizes") if key in few}}
+    for key, names in (("network", "networks"), ("line", "lines")):
+        found[key] = [row for row in table[key] if names not in few or row["name"] in few[names]]
+    if "file_mb" in few:
+        found["network"] = [{**network, "file_mb": few["file_mb"]} for network in found["network"]]
+    return found
+
+
+def program_of(line):
+    return importlib.import_module(f"multicast_{line['program']}")
+
+
+def available_lines(net, network, lines, emit):
+    found = []
+    for line in lines:
+        if network["name"] not in line.get("networks", [network["name"]]):
+            continue
+        reason = program_of(line).available(net)
+        if reason is None:
+            found.append(line)
+        else:
+            emit({"kind": "skipped", "network": network["name"], "line": line["name"], "reason": reason})
+    return found
+
+
+class Point:
+    """A scenario, or a size of message, on a network; what happens there, and its bound, for each size of file."""
+
+    def __init__(self, net, name, size, seed):
+        self.net, self.name, self.seed = net, name, seed
+        self.network = net.network
+        self.is_message = size is not None
+        self.size_bytes = size or round(self.network["file_mb"] * MB)
+        self.rate_scale = self.network.get("rate_scale", 1.0)
+        self._files, self._bounds = {}, {}
+
+    def events(self, size):
+        """A line that is given less of the file sees the same changes in less time."""
+        return events_on(self.network, self.name, seed=self.seed, times=scenario.time_scale(size / MB, self.rate_scale))
+
+    def bound_s(self, size):
+        if size not in self._bounds:
+            self._bounds[size] = multicast_bound.bound_s(scenario.directed(self.events(size)), self.net.root.cluster, size,
+                                                         access_bytes_s(self.network))
+        return self._bounds[size]
+
+    def file(self, size):
+        path = self.net.folder(self.net.root) / "source" / f"file-{size}"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            with open(path, "wb") as file:
+                for start in range(0, size, BLOCK):
+                    file.write(os.urandom(min(BLOCK, size - start)))
+        return path
+
+
+def rows_of_point(plan, table, net, lines, name, size, quick):
+    lines = [line for line in lines if name in line.get("scenarios", [name])]
+    point = Point(net, name, size, table.get("seed", 1))
+    repeats = QUICK_REPEATS if quick else table.get("repeats", DEFAULT_REPEATS)
+    found = {line["name"]: {"line": line["name"], **{field: [] for field in FIELDS}} for line in lines}
+    failed = {}
+    for repeat in range(repeats):
+        turn = repeat % max(len(lines), 1)
+        for line in lines[turn:] + lines[:turn]:
+            if line["name"] in failed:
+                continue
+            try:
+                one = broadcast(net, line, point)
+            except (RuntimeError, OSError, TimeoutError, ValueError, subprocess.SubprocessError) as error:
+                failed[line["name"]] = str(error)
+                print(f"{plan.name}: {net.network['name']}, {name}, {line['name']}: {error}", file=sys.stderr, flush=True)
+                continue
+            row = found[line["name"]]
+            for field in FIELDS:
+                if field in one:
+                    row[field].append(round(one[field], 4))
+            row |= {key: value for key, value in one.items() if key not in FIELDS}
+            print(f"{plan.name}: {net.network['name']}, {name}, {line['name']}: {one['mb_s']:.3f} MB/s, {one['share']:.2f} of the bound, "
+                  f"{one['wan_copies']:.2f} copies, busy {one['cpu_busy_share']:.0%}", file=sys.stderr, flush=True)
+    where = {"network": net.network["name"], "scenario": name, "hosts": len(net.hosts)}
+    if size is not None:
+        where["message_bytes"] = size
+    for line, row in found.items():
+        if line in failed:
+            yield {"kind": "skipped", **where, "line": line, "reason": failed[line]}
+        elif row["seconds"]:
+            busy = max(row["cpu_busy_share"])
+            yield {"kind": "broadcast", **where, **{key: value for key, value in row.items() if value != []},
+                   "cpu_was_limit": busy > BUSY_SHARE}
+
+
+def broadcast(net, line, point):
+    """One broadcast of one line."""
+    size = max(round(point.size_bytes * line.get("file_share", 1.0)), 1)
+    events, bound_s = point.events(size), point.bound_s(size)
+    file, limit_s = point.file(size), LIMIT_BOUNDS * bound_s + LIMIT_S
+    net.set_rates(events[0][1])
+    cpu = Cpu()
+    with net.playing(events) as play, program_of(line).session(net, line) as session, received_nothing(net):
+        before = {}
+
+        def begin():
+            before.update(net.links())
+            cpu.reset()
+            play()
+            return time.monotonic()
+
+        one = session.broadcast(file, begin, limit_s)
+        used, after = cpu.take(), net.links()
+        received = one.pop("received")
+        for path in received:
+            if not is_equal(file, path):
+                raise RuntimeError(f"{path.parent.name} has something else than the root sent")
+    moved = {f"{way[0]}>{way[1]}": after[way]["bytes"] - before[way]["bytes"] for way in after}
+    dropped = sum(after[way]["drops"] - before[way]["drops"] for way in after)
+    bound_mb_s = size / bound_s / MB
+    rate_mb_s = size / one["seconds"] / MB
+    return {**one, "mb_s": rate_mb_s, "bound_mb_s": round(bound_mb_s, 4), "share": rate_mb_s / bound_mb_s, "file_bytes": size,
+            "wan_copies": sum(moved.values()) / size, "wan_bytes": moved, "wan_drops": dropped,
+            "cpu_busy_share": 1 - used["cpu_idle_share"], "cpu_s": used["cpu_s"]}
+
+
+@contextlib.contextmanager
+def received_nothing(net):
+    """Memory is given back after each broadcast."""
+    try:
+        yield
+    finally:
+        for host in net.hosts:
+            for path in net.folder(host).iterdir():
+                if path.is_file():
+                    path.unlink()
+
+
+def is_equal(one, other):
+    with open(one, "rb") as first, contextlib.ExitStack() as stack:
+        try:
+            second = stack.enter_context(open(other, "rb"))
+        except FileNotFoundError:
+            return False
+        while True:
+            block = first.read(BLOCK)
+            if block != second.read(BLOCK):
+                return False
+            if not block:
+                return True
+
+

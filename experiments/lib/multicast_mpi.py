@@ -1,0 +1,76 @@
+"""Open MPI's MPI_Bcast over TCP: experiments/c/mpi_bcast.c, a rank on each host, in the order of the hosts.
+
+As in tools/openmpi.py: mpirun starts what it needs through a small script instead of ssh, and each rank has a host name of its own.
+"""
+
+import contextlib
+import json
+import shlex
+import time
+
+import multicast_net
+from tools.common import missing, program
+from tools.openmpi import renamed
+
+WARM_UP_BYTES = 1 << 20
+
+
+def available(_net):
+    return missing("mpirun", "mpicc", "orted", "unshare")
+
+
+def remote_shell(net):
+    """What mpirun calls with an address and a command, as it would ssh."""
+    path = net.work / "mpi-remote-shell"
+    names = "\n".join(f"    {host.address}) name={host.name} ;;" for host in net.hosts)
+    enter = shlex.join(net.on("HOST", "unshare", "--uts", "sh", "-c")).replace("HOST", '"$name"')
+    path.write_text(f'#!/bin/sh\ncase "$1" in\n{names}\nesac\nshift\nexec {enter} "hostname experiment-$name && exec $*"\n')
+    path.chmod(0o700)
+    return path
+
+
+@contextlib.contextmanager
+def session(net, line):
+    settings = {"plm_rsh_agent": remote_shell(net), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
+                "btl": "tcp,self", "btl_tcp_if_include": f"10.{multicast_net.FIRST_NETWORK}.0.0/12",
+                "oob_tcp_if_include": f"10.{multicast_net.FIRST_NETWORK}.0.0/12",
+                # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.
+                "mpi_yield_when_idle": 1, **line.get("settings", {})}
+    words = ["mpirun", "--allow-run-as-root", "-np", str(len(net.hosts)), "--map-by", "node", "--bind-to", "none",
+             "--host", ",".join(f"{host.address}:1" for host in net.hosts)]
+    for name, value in settings.items():
+        words += ["--mca", name, str(value)]
+    words.append(str(program("mpi_bcast", "mpicc")))
+    command = ["unshare", "--uts", "sh", "-c", renamed(net.root.name, shlex.join(words))]
+    setup = time.monotonic()
+    with net.peers(lambda _host: command, [net.root], ready="ready") as mpirun:
+        yield Ranks(mpirun, time.monotonic() - setup)
+        # In good order: mpirun takes its time when it is ended by a signal.
+        mpirun.finish()
+
+
+class Ranks:
+    """Ranks that stay for all broadcasts. Nothing is kept in files: messages are filled by rank 0 and compared by all."""
+
+    def __init__(self, mpirun, setup_s):
+        self.mpirun, self.setup_s = mpirun, setup_s
+
+    def broadcast(self, file, begin, limit_s):
+        return self.message(file.stat().st_size, begin, limit_s)
+
+    def message(self, size_bytes, begin, limit_s):
+        if size_bytes <= WARM_UP_BYTES:
+            # Connections are made by the first message that needs them.
+            self.mpirun.tell(f"{size_bytes}w")
+        self.mpirun.tell(size_bytes)
+        self.mpirun.wait_for("armed", 1, limit_s)
+        begin()
+        self.mpirun.tell("go")
+        until = time.monotonic() + limit_s
+        text = ""
+        while not text.startswith("{"):
+            _, text = self.mpirun.next(until)
+        said = json.loads(text)
+        if not said["is_equal"]:
+            raise RuntimeError("ranks got something else than rank 0 sent")
+        return {"seconds": said["seconds"], "setup_s": self.setup_s, "received": []}

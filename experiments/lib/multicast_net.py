@@ -1,0 +1,228 @@
+"""Networks of clusters: a `multirail lab` with hosts a0, a1, … b0, …, and one process on each of many hosts."""
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import threading
+import time
+from typing import NamedTuple
+
+import multicast_scenario as scenario
+from host import process_cpu_s
+from lab import END_S, Lab, end
+
+# The first cluster's hosts are 10.80.0.2, 10.80.0.3, …
+FIRST_NETWORK = 80
+# 64 processes have two processors to start on.
+READY_S = 60
+LIST_TRIES = 5
+
+
+class Host(NamedTuple):
+    name: str
+    cluster: str
+    address: str
+
+
+class Clusters(Lab):
+    """Clusters joined by a full mesh of links; a context manager.
+
+    `network` is a table of plan.toml: {"name": …, "clusters": {"a": 4, …}}, and where wanted "delay" (one way, of all links), "queue",
+    and "access" (what a host may send to other clusters, and take from them). `rates`: kbit/s by pair of clusters.
+    """
+
+    def __init__(self, multirail, network, rates):
+        super().__init__(multirail, {**network, "rails": []})
+        self.clusters, self.rates = network["clusters"], rates
+        self.hosts = [Host(f"{cluster}{number}", cluster, f"10.{FIRST_NETWORK + place}.{number // 250}.{number % 250 + 2}")
+                      for place, (cluster, count) in enumerate(self.clusters.items()) for number in range(count)]
+
+    @property
+    def root(self):
+        """The first host of the first cluster."""
+        return self.hosts[0]
+
+    def _network_flags(self):
+        flags = ["--clusters", ",".join(f"{cluster}={count}" for cluster, count in self.clusters.items())]
+        for word in scenario.link_words(self.rates):
+            flags += ["--link", word]
+        for key in ("delay", "queue", "access"):
+            if key in self.network:
+                flags += [f"--{key}", self.network[key]]
+        return flags
+
+    def folder(self, host):
+        """A host's own, in memory."""
+        path = self.work / "hosts" / host.name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def set_rates(self, rates):
+        words = scenario.link_words(rates)
+        self._lab("set", *itertools.chain.from_iterable(("--link", word) for word in words))
+
+    def links(self):
+        """Frame bytes, packets and drops of each direction, ("a", "b"), since the lab is up."""
+        found = {}
+        for left in reversed(range(LIST_TRIES)):
+            try:
+                listed = self._lab("list", "--json")
+                break
+            except RuntimeError:
+                # Another lab of this machine went down meanwhile.
+                if left == 0:
+                    raise
+        for row in map(json.loads, listed.splitlines()):
+            if (row["kind"], row["lab"]) == ("link", self.name):
+                for way in row["directions"]:
+                    found[way["from"], way["to"]] = {key: way[key] for key in ("bytes", "packets", "drops")}
+        return found
+
+    @contextlib.contextmanager
+    def playing(self, events):
+        """While the block runs, the links change as events say, from the call of what this gives on."""
+        text, player = scenario.play_file(events), []
+        path = self.work / "play"
+
+        def begin():
+            if text is not None and not player:
+                path.write_text(text)
+                player.append(subprocess.Popen([self.multirail, "lab", "play", "--name", self.name, path], start_new_session=True,
+                                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+
+        try:
+            yield begin
+            if player and player[0].poll() not in (None, 0):
+                raise RuntimeError(f"multirail lab play: {player[0].stderr.read().strip()}")
+        finally:
+            for process in player:
+                end(process)
+                process.stderr.close()
+
+    @contextlib.contextmanager
+    def peers(self, command_of, hosts=None, ready=None, log=None):
+        """A process on each of the hosts (all): `command_of(host)` are its words. They run at the same time from their `ready` line on.
+
+        What they print comes by `Peers.next`. All are ended with the block."""
+        hosts = self.hosts if hosts is None else hosts
+        peers = Peers(self, command_of, log or self.work / "peers.log")
+        try:
+            for host in hosts:
+                peers.start(host)
+            if ready is not None:
+                peers.wait_for(ready, len(hosts), READY_S)
+            yield peers
+        finally:
+            peers.end()
+
+
+class Peers:
+    """Processes by the name of their host."""
+
+    def __init__(self, net, command_of, log):
+        self.net, self.command_of = net, command_of
+        self.log = open(log, "a+")
+        self.processes, self.lines = {}, queue.Queue()
+        # Of those that have ended; and what the running ones had used at the last `reset_cpu`.
+        self._ended_cpu_s, self._before_cpu_s = 0.0, 0.0
+
+    def start(self, host):
+        process = subprocess.Popen(self.net.on(host.name, *self.command_of(host)), start_new_session=True, text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
+        self.processes[host.name] = process
+        threading.Thread(target=self._read, args=(host.name, process), daemon=True).start()
+
+    def _read(self, name, process):
+        with contextlib.suppress(ValueError):
+            for line in process.stdout:
+                self.lines.put((name, line.strip()))
+        self.lines.put((name, None))
+
+    def tell(self, words, hosts=None):
+        for name, process in self.processes.items():
+            if hosts is None or name in hosts:
+                process.stdin.write(f"{words}\n")
+                process.stdin.flush()
+
+    def next(self, until):
+        """The next line of any, as (host, line), before a point of `time.monotonic`. A process that ended unasked is an error."""
+        try:
+            name, line = self.lines.get(timeout=max(until - time.monotonic(), 0))
+        except queue.Empty:
+            raise TimeoutError("took too long") from None
+        if line is None:
+            raise RuntimeError(f"{name} ended: {self.errors()}")
+        return name, line
+
+    def wait_for(self, word, count, seconds):
+        """Until so many hosts have said a line that begins with it; what follows the word, by host."""
+        found, until = {}, time.monotonic() + seconds
+        while len(found) < count:
+            name, line = self.next(until)
+            if line.split(" ")[0] == word:
+                found[name] = line[len(word):].strip()
+        return found
+
+    def errors(self):
+        self.log.flush()
+        self.log.seek(0)
+        return self.log.read().strip()[-300:]
+
+    def kill(self, name):
+        """As a host that dies: at once, and nothing is said to anybody."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(OSError):
+            self._ended_cpu_s += process_cpu_s(process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _cpu_s(self):
+        total = self._ended_cpu_s
+        for process in self.processes.values():
+            with contextlib.suppress(OSError, IndexError):
+                total += process_cpu_s(process.pid)
+        return total
+
+    def reset_cpu(self):
+        self._before_cpu_s = self._cpu_s()
+
+    def cpu_s(self):
+        """CPU seconds of all since `reset_cpu`."""
+        return self._cpu_s() - self._before_cpu_s
+
+    def memory_peak_bytes(self):
+        """The most that each has had in memory, by host."""
+        found = {}
+        for name, process in self.processes.items():
+            with contextlib.suppress(OSError):
+                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+                found[name] = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+        return found
+
+    def finish(self):
+        """Nothing more comes: who reads is to end by itself."""
+        until = time.monotonic() + END_S
+        for process in self.processes.values():
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                process.stdin.close()
+                process.wait(max(until - time.monotonic(), 0.01))
+
+    def end(self):
+        """All at once, so that 64 do not wait for each other."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        until = time.monotonic() + END_S
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.01))
+            end(process)
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        self.log.close()
