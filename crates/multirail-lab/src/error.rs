@@ -43,6 +43,16 @@ pub enum Error {
         /// What could be meant.
         examples: &'static str,
     },
+    /// What is said of a link between clusters cannot be read, or there is no such link.
+    #[error(
+        "bad link {input:?}: {reason}\nhint: write a-b=80mbit (both ways), a>b=8mbit (one way), a-b=80mbit,delay=10ms"
+    )]
+    BadLink {
+        /// What was given.
+        input: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The rail was made without delay, jitter and loss.
     #[error(
         "rail {rail} of lab {lab:?} was made without a delay, so it cannot get one now\nhint: make it with `--delay 0ms`"
@@ -111,6 +121,14 @@ pub enum Error {
         rail: usize,
         /// How many rails there are.
         rails: usize,
+    },
+    /// The host is in no cluster.
+    #[error("host {host:?} of lab {lab:?} is in no cluster")]
+    NotInCluster {
+        /// The lab.
+        lab: String,
+        /// The host.
+        host: String,
     },
     /// The rail does not reach that host.
     #[error("rail {rail} of lab {lab:?} does not reach host {host:?}")]

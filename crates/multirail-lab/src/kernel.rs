@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::plan::Port;
-use crate::shaping::{Egress, Netem, Shaping};
+use crate::shaping::{Access, Egress, Netem, Shaping, Side};
 use crate::wan::{Delay, Queue, Wan};
 use nix::errno::Errno;
 use std::io::{ErrorKind, Write};
@@ -29,7 +29,27 @@ pub(crate) fn check_commands() -> Result<()> {
 
 /// Removes a namespace's name, also where a crash left only the file.
 pub(crate) fn delete_namespace(namespace: &str) -> Result<()> {
-    run(Command::new("ip").args(["netns", "delete", namespace]), "ip", "")
+    run(Command::new("ip").args(["netns", "delete", namespace]), "ip", "").map(|_| ())
+}
+
+/// What left a port by its shaping, and what found the queue full.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+pub(crate) struct PortCounters {
+    #[serde(rename = "dev")]
+    pub(crate) port: String,
+    pub(crate) root: Option<bool>,
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+    pub(crate) drops: u64,
+}
+
+/// Of all shaped ports in a namespace.
+pub(crate) fn port_counters(namespace: &str) -> Result<Vec<PortCounters>> {
+    let text = run(Command::new("tc").args(["-netns", namespace, "-s", "-j", "qdisc", "show"]), "tc", "")?;
+    let mut counters: Vec<PortCounters> = serde_json::from_slice(&text)
+        .map_err(|e| Error::Command { command: "tc -s -j qdisc show".into(), stderr: e.to_string() })?;
+    counters.retain(|counters| counters.root == Some(true));
+    Ok(counters)
 }
 
 /// Commands for the links and queues of one namespace (or, for [`Batch::initial`], of the caller's).
@@ -76,8 +96,22 @@ impl<'a> Batch<'a> {
         self.ip(format!("link set dev {port} master {bridge}"));
     }
 
-    pub(crate) fn add_ipv4(&mut self, port: &str, address: Ipv4Addr) {
-        self.ip(format!("address add {address}/24 broadcast + dev {port}"));
+    pub(crate) fn add_ipv4(&mut self, port: &str, address: Ipv4Addr, network_bits: u8) {
+        self.ip(format!("address add {address}/{network_bits} broadcast + dev {port}"));
+    }
+
+    pub(crate) fn set_mac(&mut self, port: &str, mac: &str) {
+        self.ip(format!("link set dev {port} address {mac}"));
+    }
+
+    /// For good: nobody is asked for it, and it is not forgotten.
+    pub(crate) fn add_neighbour(&mut self, port: &str, address: Ipv4Addr, mac: &str) {
+        self.ip(format!("neighbour replace {address} lladdr {mac} nud permanent dev {port}"));
+    }
+
+    /// `to` is a network, or `default`.
+    pub(crate) fn add_route(&mut self, to: &str, via: Ipv4Addr, port: &str) {
+        self.ip(format!("route replace {to} via {via} dev {port}"));
     }
 
     /// Duplicate detection would keep the address from being used for a second.
@@ -109,13 +143,21 @@ impl<'a> Batch<'a> {
             (None, None) => {}
             (Some(_), None) => self.unshape(port),
             (None, Some(egress)) => {
-                self.ip(format!("link set dev {port} gso_max_segs 1"));
+                // What goes to others in the cluster stays whole; only the rest is cut.
+                if !matches!(egress, Egress::Access(_)) {
+                    self.ip(format!("link set dev {port} gso_max_segs 1"));
+                }
                 match egress {
                     Egress::Htb(shaping) => {
                         self.tc(format!("qdisc add dev {port} root handle 1: htb default 1"));
                         self.tc(format!("class add dev {port} {}", htb_class(shaping)));
                         self.tc(format!("qdisc add dev {port} parent 1:1 {}", fifo(shaping.queue)));
                     }
+                    Egress::Tbf(shaping) => {
+                        self.tc(format!("qdisc add dev {port} root {}", tbf(shaping)));
+                        self.tc(format!("qdisc replace dev {port} parent 1:1 {}", fifo(shaping.queue)));
+                    }
+                    Egress::Access(access) => self.limit_access(port, access),
                     Egress::Netem(netem) => self.tc(format!("qdisc add dev {port} root {}", netem_line(netem))),
                 }
             }
@@ -123,10 +165,28 @@ impl<'a> Batch<'a> {
                 self.tc(format!("class change dev {port} {}", htb_class(shaping)));
                 self.tc(format!("qdisc replace dev {port} parent 1:1 {}", fifo(shaping.queue)));
             }
+            (Some(_), Some(Egress::Tbf(shaping))) => {
+                self.tc(format!("qdisc change dev {port} root {}", tbf(shaping)));
+                self.tc(format!("qdisc replace dev {port} parent 1:1 {}", fifo(shaping.queue)));
+            }
+            (Some(_), Some(Egress::Access(access))) => {
+                self.tc(format!("class change dev {port} {}", htb_class(&access.shaping)));
+            }
             (Some(_), Some(Egress::Netem(netem))) => {
                 self.tc(format!("qdisc change dev {port} root {}", netem_line(netem)));
             }
         }
+    }
+
+    /// What the filter does not say a class of, HTB passes at once.
+    fn limit_access(&mut self, port: &str, access: &Access) {
+        let shaping = &access.shaping;
+        self.tc(format!("qdisc add dev {port} root handle 1: htb default 0"));
+        self.tc(format!("class add dev {port} {}", htb_class(shaping)));
+        self.tc(format!("qdisc add dev {port} parent 1:1 {}", cutter(shaping)));
+        self.tc(format!("qdisc replace dev {port} parent 20:1 {}", fifo(shaping.queue)));
+        let bytecode = is_outside(access);
+        self.tc(format!("filter add dev {port} parent 1: pref 1 protocol ip bpf bytecode '{bytecode}' flowid 1:1"));
     }
 
     fn unshape(&mut self, port: &str) {
@@ -168,6 +228,34 @@ fn htb_class(shaping: &Shaping) -> String {
     )
 }
 
+/// A bucket for a packet, and for what HTB's holds.
+fn tbf(shaping: &Shaping) -> String {
+    let burst_bytes = shaping.frame_bytes + shaping.burst_bytes;
+    format!("handle 1: tbf rate {}bit burst {burst_bytes} limit {}", shaping.rate.bit_s(), limit_bytes(shaping))
+}
+
+/// Only cuts GSO packets, which TBF does with those that do not fit into its bucket.
+fn cutter(shaping: &Shaping) -> String {
+    format!("handle 20: tbf rate 100gbit burst {} limit {}", shaping.frame_bytes, limit_bytes(shaping))
+}
+
+/// TBF must be told one, before it gets the queue that is meant.
+fn limit_bytes(shaping: &Shaping) -> u64 {
+    match shaping.queue {
+        Queue::Bytes(bytes) => bytes,
+        Queue::Packets(packets) => packets * shaping.frame_bytes,
+    }
+}
+
+/// Classic BPF: is half of an IPv4 packet's source or destination address another than the network's?
+fn is_outside(access: &Access) -> String {
+    let at_byte = match access.side {
+        Side::From => 26,
+        Side::To => 30,
+    };
+    format!("4,40 0 0 {at_byte},21 1 0 {},6 0 0 4294967295,6 0 0 0", access.inside)
+}
+
 /// A handle for each kind: a queue cannot become one of the other kind.
 fn fifo(queue: Queue) -> String {
     match queue {
@@ -205,10 +293,11 @@ fn batch(command: &'static str, namespace: Option<&str>, lines: &str) -> Result<
     if let Some(namespace) = namespace {
         process.args(["-netns", namespace]);
     }
-    run(process.args(["-batch", "-"]), command, lines)
+    run(process.args(["-batch", "-"]), command, lines).map(|_| ())
 }
 
-fn run(process: &mut Command, name: &'static str, stdin: &str) -> Result<()> {
+/// What the command printed.
+fn run(process: &mut Command, name: &'static str, stdin: &str) -> Result<Vec<u8>> {
     let args = process.get_args().map(|arg| arg.to_string_lossy().into_owned());
     let spelled = std::iter::once(name.to_owned()).chain(args).collect::<Vec<_>>().join(" ");
     let failed = |stderr: String| Error::Command { command: spelled.clone(), stderr };
@@ -221,7 +310,7 @@ fn run(process: &mut Command, name: &'static str, stdin: &str) -> Result<()> {
     // SAFETY: between fork and exec only that system call is made.
     unsafe { process.pre_exec(die_with_us) };
     let mut child =
-        process.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| {
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| {
             if e.kind() == ErrorKind::NotFound { Error::CommandMissing(name) } else { failed(e.to_string()) }
         })?;
     if let Some(mut pipe) = child.stdin.take() {
@@ -230,7 +319,7 @@ fn run(process: &mut Command, name: &'static str, stdin: &str) -> Result<()> {
     }
     let output = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(output.stdout);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     Err(failed(explain(&stderr, stdin)))

@@ -8,9 +8,9 @@ use crate::shared::{Shared, WanCounters};
 use crate::state::{self, Process, State};
 use crate::topology::{self, Rail, Topology};
 use crate::wan::{Delay, Wan};
-use crate::{kernel, lifecycle, names, netns, tap};
+use crate::{kernel, lifecycle, mesh, names, netns, tap};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -149,9 +149,9 @@ impl Lab {
         &self.name
     }
 
-    /// The names of the hosts, in the order of their addresses.
+    /// The names of the hosts, in the order of their addresses. Routers of clusters are none.
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
-        self.topology.hosts.iter().map(|host| host.name.as_str())
+        self.topology.hosts.iter().map(|host| host.name.as_str()).filter(|name| !names::is_router(name))
     }
 
     /// How many rails there are.
@@ -243,35 +243,57 @@ impl Lab {
 
     fn change_rail(&self, rail: usize, change: impl FnOnce(&mut Rail)) -> Result<()> {
         self.check_rail(rail)?;
+        self.change_rails(&BTreeSet::from([rail]), |rails| change(&mut rails[rail]))
+    }
+
+    /// Changes those of the rails that are named. All ports of a namespace change by one command.
+    pub(crate) fn change_rails(&self, named: &BTreeSet<usize>, change: impl FnOnce(&mut [Rail])) -> Result<()> {
         let _lock = state::lock()?;
         self.change_state(|state| {
-            let before = Plan::new(&self.name, state).ports(rail);
-            change(&mut state.topology.rails[rail]);
-            let plan = Plan::new(&self.name, state);
-            for (before, after) in before.iter().zip(plan.ports(rail)) {
+            let ports = |state: &State| {
+                let plan = Plan::new(&self.name, state);
+                let of_rail = |&rail| plan.ports(rail).into_iter().map(move |port| (port, plan.is_relayed(rail)));
+                named.iter().flat_map(of_rail).collect::<Vec<_>>()
+            };
+            let before = ports(state);
+            change(&mut state.topology.rails);
+            let after = ports(state);
+            let mut batches = BTreeMap::new();
+            for ((before, _), (after, _)) in before.iter().zip(&after) {
                 if before.egress != after.egress {
-                    let mut batch = Batch::in_namespace(&after.namespace);
+                    let batch =
+                        batches.entry(&after.namespace).or_insert_with(|| Batch::in_namespace(&after.namespace));
                     batch.set_egress(&after.name, before.egress.as_ref(), after.egress.as_ref());
-                    batch.run()?;
                 }
+            }
+            batches.values().try_for_each(Batch::run)?;
+            for ((before, _), (after, is_relayed)) in before.iter().zip(&after) {
                 if before.egress.is_some() != after.egress.is_some() {
                     lifecycle::set_offloads(&after.namespace, &[&after.name], after.egress.is_none())?;
                 }
-                if plan.is_relayed(rail) && before.rate != after.rate {
+                if *is_relayed && before.rate != after.rate {
                     // Only said, never kept to: where it cannot be said, nothing is lost.
                     let _ = netns::run_in(&after.namespace, || tap::set_speed_here(&after.name, after.rate))?;
                 }
             }
             if let Some(shared) = self.shared(state)? {
+                let plan = Plan::new(&self.name, state);
                 let directions = plan.directions().into_iter().zip(shared.directions());
-                directions.filter(|(d, _)| d.rail == rail).for_each(|(d, shared)| shared.set(&plan.params(&d)));
+                directions
+                    .filter(|(d, _)| named.contains(&d.rail))
+                    .for_each(|(d, shared)| shared.set(&plan.params(&d)));
             }
             Ok(())
         })
     }
 
+    /// As it was made.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
     /// What the lab's relay shares. None: there is no relay.
-    fn shared(&self, state: &State) -> Result<Option<Shared>> {
+    pub(crate) fn shared(&self, state: &State) -> Result<Option<Shared>> {
         if state.relay.is_none() {
             return Ok(None);
         }
@@ -322,6 +344,7 @@ impl Lab {
                 for port in &ports {
                     lifecycle::wait_ready(&port.namespace, &[&port.name])?;
                 }
+                mesh::restore_routes(&Plan::new(&self.name, state), rail)?;
             }
             Ok(())
         })

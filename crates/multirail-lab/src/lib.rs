@@ -14,6 +14,9 @@
 //! host to a bridge in a switch namespace of the rail's own. A rail with a rate is shaped where packets leave: at the
 //! host's port, and at the switch's port towards the host.
 //!
+//! [`Clusters`] makes clusters of hosts: each with a router, which has a bridge and a port to each host, and a rail between
+//! each two routers. Inside a cluster nothing is shaped; a router cuts packets to the MTU before it queues them.
+//!
 //! A rail with a delay, a jitter or a loss is a WAN. Where the kernel has netem, that makes it, at the hosts' ports. Where
 //! not, the hosts' ports are TAP devices, and a process of the lab carries packets from one to the other: the relay, one
 //! for all rails. It ends with the lab, and with the process that made a lab that is not kept.
@@ -34,11 +37,15 @@
 //! This crate knows nothing of multirail, so that anything can be measured on the networks it makes.
 //! It needs root and the `ip` and `tc` commands (Debian and Ubuntu: package `iproute2`).
 
+mod clusters;
 mod error;
 mod kernel;
 mod lab;
+mod lan;
 mod lifecycle;
 mod link;
+mod links;
+mod mesh;
 mod names;
 mod netns;
 mod plan;
@@ -55,8 +62,10 @@ mod tap;
 mod topology;
 mod wan;
 
+pub use clusters::{Cluster, Clusters, LinkSetting};
 pub use error::{Error, Result};
 pub use lab::{Lab, LinkState, Removed, Summary};
+pub use links::LinkDirection;
 pub use rate::Rate;
 pub use shaping::{QUEUE_MAX_BYTES, QUEUE_MIN_PACKETS, QUEUE_TIME_MS, Shaping, WAN_QUEUE_MAX_BYTES};
 pub use shared::WanCounters;

@@ -8,12 +8,13 @@ use crate::relay::Relay;
 use crate::shared::Shared;
 use crate::state::{self, State, WanBy};
 use crate::topology::{self, Host, Topology};
-use crate::{names, netns, plan, port, process, tap};
+use crate::{mesh, names, netns, plan, port, process, tap};
 use std::collections::BTreeMap;
 
 /// By what this machine makes WANs.
 pub(crate) fn wan_by(topology: &Topology) -> Result<WanBy> {
-    if !topology.rails.iter().any(|rail| rail.wan().is_wan()) {
+    // What routers forward may be glued together. The relay takes it apart, netem would delay or lose it whole.
+    if !topology.clusters.is_empty() || !topology.rails.iter().any(|rail| rail.wan().is_wan()) {
         return Ok(WanBy::default());
     }
     Ok(if netns::run_in_new(kernel::try_netem_here)? { WanBy::Netem } else { WanBy::Relay })
@@ -33,15 +34,15 @@ pub(crate) fn make(lab: &str, state: &mut State) -> Result<()> {
     // Before there are ports, which are born with what net.ipv4.conf.default says.
     for host in &topology.hosts {
         set_own_sysctls(lab, host)?;
+        if names::is_router(&host.name) {
+            mesh::set_router_sysctls(lab, host)?;
+        }
         set_sysctls(lab, host, |key| !names_a_port(key))?;
     }
 
     let mut batch = Batch::initial();
-    for rail in rails() {
-        for (one, other) in plan.pairs(rail) {
-            let mtu_bytes = topology.rails[rail].mtu;
-            batch.add_pair(&one, &other, mtu_bytes);
-        }
+    for (one, other, mtu_bytes) in plan.all_pairs() {
+        batch.add_pair(&one, &other, mtu_bytes);
     }
     batch.run()?;
 
@@ -61,6 +62,7 @@ pub(crate) fn make(lab: &str, state: &mut State) -> Result<()> {
         state::write(lab, state)?;
     }
     configure_ports(&plan)?;
+    mesh::configure(&plan)?;
     topology.hosts.iter().try_for_each(|host| set_sysctls(lab, host, names_a_port))
 }
 
@@ -103,8 +105,8 @@ fn start_relay(plan: &Plan<'_>) -> Result<state::Process> {
 /// Removes whatever there is of a lab. The lock must be held.
 pub(crate) fn take_down(name: &str) -> Result<Removed> {
     let mut namespaces: Vec<String> = namespaces_of(name).collect();
-    // A switch first: its ports take those of all its hosts with them, in one grace period.
-    namespaces.sort_by_key(|namespace| !names::is_switch(namespace));
+    // A switch or a router first: its ports take those of all its hosts with them, in one grace period.
+    namespaces.sort_by_key(|namespace| !names::is_hub(namespace));
     let mut removed = Removed::default();
     if let Ok(Some(State { relay: Some(relay), .. })) = state::read(name) {
         process::end(&relay);
@@ -161,7 +163,7 @@ fn configure_ports(plan: &Plan<'_>) -> Result<()> {
         let mut batch = Batch::in_namespace(&namespace);
         batch.set_up("lo");
         for (rail, port) in by_namespace.get(&namespace).into_iter().flatten() {
-            batch.add_ipv4(&port.name, topology::ipv4(*rail, index));
+            batch.add_ipv4(&port.name, topology::ipv4(*rail, index), 24);
             if topology.rails[*rail].ipv6 {
                 batch.add_ipv6(&port.name, topology::ipv6(*rail, index));
             }
@@ -189,13 +191,17 @@ fn configure_ports(plan: &Plan<'_>) -> Result<()> {
 /// Waits until ports of a namespace carry packets.
 pub(crate) fn wait_ready(namespace: &str, ports: &[&str]) -> Result<()> {
     netns::run_in(namespace, || ports.iter().try_for_each(|name| port::wait_ready_here(name)))?
-        .map_err(|reason| Error::Namespace { namespace: namespace.to_owned(), doing: "waiting for its ports", reason })
+        .map_err(|reason| failed(namespace, "waiting for its ports", reason))
 }
 
 /// Switches segmentation offloads of ports.
 pub(crate) fn set_offloads(namespace: &str, ports: &[&str], on: bool) -> Result<()> {
     netns::run_in(namespace, || ports.iter().try_for_each(|name| port::set_offloads_here(name, on)))?
-        .map_err(|reason| Error::Namespace { namespace: namespace.to_owned(), doing: "cannot set offloads", reason })
+        .map_err(|reason| failed(namespace, "cannot set offloads", reason))
+}
+
+pub(crate) fn failed(namespace: &str, doing: &'static str, reason: std::io::Error) -> Error {
+    Error::Namespace { namespace: namespace.to_owned(), doing, reason }
 }
 
 /// These may be missing where the kernel has no IPv6.
@@ -227,7 +233,7 @@ fn set_sysctls(lab: &str, host: &Host, now: fn(&str) -> bool) -> Result<()> {
 
 /// Such as net.ipv4.conf.rail0.rp_filter.
 fn names_a_port(key: &str) -> bool {
-    key.split('.').any(|part| part.starts_with("rail"))
+    key.split('.').any(|part| part.starts_with("rail") || part == names::LAN_PORT)
 }
 
 fn sysctl_hint(key: &str, error: &std::io::Error) -> &'static str {

@@ -1,12 +1,15 @@
 //! Names of labs, hosts, namespaces and ports.
 //!
-//! A namespace is named `mrlab-<lab>-<host>`, the switch of rail 2 `mrlab-<lab>-switch.2`. A host's name has no dash and
+//! A namespace is named `mrlab-<lab>-<host>`, the switch of rail 2 `mrlab-<lab>-switch.2`, the router of cluster c
+//! `mrlab-<lab>-router.c`. A host's name has no dash and
 //! no dot, so that the last dash always divides lab from host: taking down lab `a` never touches lab `a-b`.
 
 use crate::error::{Error, Result};
 
 /// What the name of every namespace made here begins with.
 pub(crate) const PREFIX: &str = "mrlab-";
+
+const ROUTER: &str = "router.";
 
 /// Together with the prefix well below the 255 bytes of a file name.
 const NAME_MAX_BYTES: usize = 64;
@@ -44,9 +47,22 @@ pub(crate) fn lab_of(namespace: &str) -> Option<&str> {
     check_lab(lab).is_ok().then_some(lab)
 }
 
-pub(crate) fn is_switch(namespace: &str) -> bool {
-    namespace.rsplit_once('-').is_some_and(|(_, host)| host.starts_with("switch."))
+/// A cluster's router, as a host. No other host's name has a dot.
+pub(crate) fn router(cluster: &str) -> String {
+    format!("{ROUTER}{cluster}")
 }
+
+pub(crate) fn is_router(host: &str) -> bool {
+    host.starts_with(ROUTER)
+}
+
+/// A switch or a router: its ports lead to many hosts.
+pub(crate) fn is_hub(namespace: &str) -> bool {
+    namespace.rsplit_once('-').is_some_and(|(_, host)| host.starts_with("switch.") || is_router(host))
+}
+
+/// A host's port in its cluster.
+pub(crate) const LAN_PORT: &str = "lan";
 
 /// A host's port on a rail.
 pub(crate) fn host_port(rail: usize) -> String {

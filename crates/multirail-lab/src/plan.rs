@@ -1,5 +1,6 @@
 //! Which ports a rail has and how they are joined: from the topology alone, nothing is asked of the kernel.
 
+use crate::lan;
 use crate::link::Params;
 use crate::names;
 use crate::rate::Rate;
@@ -61,6 +62,14 @@ impl<'a> Plan<'a> {
     pub(crate) fn switch(&self, rail: usize) -> Option<String> {
         let is_switched = self.topology.hosts_on(rail).len() > 2 && !self.is_relayed(rail);
         is_switched.then(|| names::switch_namespace(self.lab, rail))
+    }
+
+    /// The veth pairs of all rails and clusters, with their MTU in bytes.
+    pub(crate) fn all_pairs(&self) -> Vec<(Port, Port, u32)> {
+        let rails = (0..self.topology.rails.len()).map(|rail| (self.pairs(rail), self.topology.rails[rail].mtu));
+        let clusters = (0..self.topology.clusters.len()).map(|cluster| (lan::pairs(self, cluster), lan::MTU_BYTES));
+        let with_mtu = |(pairs, mtu): (Vec<(Port, Port)>, u32)| pairs.into_iter().map(move |(a, b)| (a, b, mtu));
+        rails.chain(clusters).flat_map(with_mtu).collect()
     }
 
     /// The veth pairs of a rail: host to host, or each host to the switch.
@@ -132,7 +141,15 @@ impl<'a> Plan<'a> {
         let egress = match (self.wan_by, wanted.wan().is_wan()) {
             (WanBy::Relay, true) => None,
             (WanBy::Netem, true) => Some(Egress::Netem(Netem::new(rate, &wanted.wan(), wanted.mtu))),
-            (_, false) => rate.map(|rate| Egress::Htb(Shaping::new(rate, &wanted.wan(), wanted.mtu))),
+            (_, false) => rate.map(|rate| {
+                let shaping = Shaping::new(rate, &wanted.wan(), wanted.mtu);
+                // A router has what hosts send as they glued it together.
+                if names::is_router(&self.topology.hosts[host].name) {
+                    Egress::Tbf(shaping)
+                } else {
+                    Egress::Htb(shaping)
+                }
+            }),
         };
         Port {
             namespace: names::host_namespace(self.lab, &self.topology.hosts[host].name),

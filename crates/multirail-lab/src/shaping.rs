@@ -26,6 +26,9 @@ const NETEM_RATE_DEFAULT_BIT_S: u64 = 10_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Egress {
     Htb(Shaping),
+    /// As HTB, for a port that forwards: what arrives there may be glued together, and is cut into packets first.
+    Tbf(Shaping),
+    Access(Access),
     Netem(Netem),
 }
 
@@ -52,6 +55,23 @@ impl Shaping {
             frame_bytes: frame_bytes(mtu_bytes),
         }
     }
+}
+
+/// A shaping of only what comes from or goes to elsewhere than the port's own network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) shaping: Shaping,
+    /// The first 16 bits of that network's addresses.
+    pub(crate) inside: u16,
+    /// The end that tells.
+    pub(crate) side: Side,
+}
+
+/// One end of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    From,
+    To,
 }
 
 /// What a netem queue is made of.

@@ -1,5 +1,6 @@
 //! What a lab should look like: hosts and the rails between them.
 
+use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::rate::Rate;
@@ -13,11 +14,13 @@ use std::path::Path;
 pub(crate) const RAILS_MAX: usize = 256;
 /// The last byte of a host's IPv4 address is its index and one; .255 is broadcast.
 const HOSTS_MAX: usize = 254;
+/// Hosts of clusters know each other's hardware addresses beforehand, which are as many as the square of this.
+const CLUSTER_HOSTS_MAX: usize = 1024;
 /// IPv6 asks for 1280 at least, IPv4 for 68.
 const MTU_MIN_BYTES: u32 = 1280;
 const MTU_MAX_BYTES: u32 = 65_521;
 
-/// Hosts and rails. In TOML:
+/// Hosts, the rails between them, and the clusters that they are in. In TOML:
 ///
 /// ```toml
 /// [[host]]
@@ -47,6 +50,10 @@ pub struct Topology {
     /// The rails, in the order of their networks.
     #[serde(rename = "rail", default)]
     pub rails: Vec<Rail>,
+    /// The clusters, in the order of their networks. [`crate::Clusters`] makes them, with their routers among the hosts
+    /// and the links between these among the rails.
+    #[serde(rename = "cluster", default, skip_serializing_if = "Vec::is_empty")]
+    pub clusters: Vec<Cluster>,
 }
 
 /// A host: a network namespace.
@@ -124,8 +131,11 @@ impl Topology {
     pub fn simple<H: AsRef<str>, R: AsRef<str>>(hosts: &[H], rails: &[R]) -> Result<Self> {
         let host = |name: &H| Host { name: name.as_ref().to_owned(), sysctl: BTreeMap::new() };
         let rail = |rate: &R| Ok(Rail { rate: Rate::parse_optional(rate.as_ref())?, ..Rail::default() });
-        let topology =
-            Self { hosts: hosts.iter().map(host).collect(), rails: rails.iter().map(rail).collect::<Result<_>>()? };
+        let topology = Self {
+            hosts: hosts.iter().map(host).collect(),
+            rails: rails.iter().map(rail).collect::<Result<_>>()?,
+            clusters: Vec::new(),
+        };
         topology.check()?;
         Ok(topology)
     }
@@ -156,15 +166,18 @@ impl Topology {
         if self.hosts.is_empty() {
             return bad("there is no host".into());
         }
-        if self.hosts.len() > HOSTS_MAX {
-            return bad(format!("{} hosts are more than {HOSTS_MAX}", self.hosts.len()));
+        let hosts_max = if self.clusters.is_empty() { HOSTS_MAX } else { CLUSTER_HOSTS_MAX };
+        if self.hosts.len() > hosts_max {
+            return bad(format!("{} hosts are more than {hosts_max}", self.hosts.len()));
         }
         if self.rails.len() > RAILS_MAX {
             return bad(format!("{} rails are more than {RAILS_MAX}", self.rails.len()));
         }
         let mut seen = BTreeSet::new();
         for host in &self.hosts {
-            names::check_host(&host.name)?;
+            if !self.clusters.iter().any(|cluster| cluster.router() == host.name) {
+                names::check_host(&host.name)?;
+            }
             if !seen.insert(&host.name) {
                 return bad(format!("host {:?} is there twice", host.name));
             }
@@ -179,17 +192,22 @@ impl Topology {
             if rail.hosts.iter().collect::<BTreeSet<_>>().len() != rail.hosts.len() {
                 return bad(format!("rail {index}: a host is there twice"));
             }
-            if self.hosts_on(index).len() < 2 {
+            let hosts = self.hosts_on(index);
+            if hosts.len() < 2 {
                 return bad(format!("rail {index} joins fewer than two hosts"));
             }
+            if hosts.iter().any(|&host| host >= HOSTS_MAX) {
+                return bad(format!("rail {index} joins a host that is not one of the first {HOSTS_MAX}"));
+            }
         }
-        Ok(())
+        crate::clusters::check(self)
     }
 
     /// The indices of the hosts that a rail joins, in order.
     pub(crate) fn hosts_on(&self, rail: usize) -> Vec<usize> {
         let on = &self.rails[rail].hosts;
-        (0..self.hosts.len()).filter(|&host| on.is_empty() || on.contains(&self.hosts[host].name)).collect()
+        let joins = |name: &String| if on.is_empty() { !names::is_router(name) } else { on.contains(name) };
+        (0..self.hosts.len()).filter(|&host| joins(&self.hosts[host].name)).collect()
     }
 
     pub(crate) fn host_index(&self, host: &str) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use multirail_lab::{Lab, Topology};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Long enough for any packet here; waited for only where a packet must not come, or a test fails.
@@ -56,7 +56,13 @@ pub fn reaches_again(from: &UdpSocket, to: &UdpSocket) -> bool {
 
 /// How fast TCP carries so many bytes, from the first byte that arrives to the last.
 pub fn tcp_rate_mbit_s(lab: &Lab, rail: usize, from: &str, to: &str, bytes: usize) -> f64 {
-    let listener = lab.run_in(to, || TcpListener::bind((lab.address(to, rail).unwrap(), 0))).unwrap().unwrap();
+    let to = (to, lab.address(to, rail).unwrap());
+    tcp_rate_between_mbit_s(lab, from, to, bytes)
+}
+
+/// The same between two hosts with these addresses.
+pub fn tcp_rate_between_mbit_s(lab: &Lab, from: &str, to: (&str, Ipv4Addr), bytes: usize) -> f64 {
+    let listener = lab.run_in(to.0, || TcpListener::bind((to.1, 0))).unwrap().unwrap();
     let address = listener.local_addr().unwrap();
     let mut sender = lab.run_in(from, || TcpStream::connect(address)).unwrap().unwrap();
     let (mut receiver, _) = listener.accept().unwrap();

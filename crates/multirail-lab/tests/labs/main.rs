@@ -1,5 +1,6 @@
 //! Labs on this machine's kernel. They need root; where labs cannot be made, each test says so and is skipped.
 
+mod clusters;
 mod common;
 mod lifecycle;
 mod rails;
