@@ -22,7 +22,12 @@ pub enum MembersError {
     Count(usize),
     /// The root is none of them.
     #[error("the root is host {root} of {count}")]
-    Root { root: MemberId, count: usize },
+    Root {
+        /// Its number.
+        root: MemberId,
+        /// How many hosts there are.
+        count: usize,
+    },
     /// Clusters are numbered without gaps.
     #[error("cluster {0} has no host")]
     EmptyCluster(u32),

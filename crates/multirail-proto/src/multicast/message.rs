@@ -21,6 +21,10 @@ pub enum Message {
     Take(Vec<u32>),
     /// Tell me of these, too, although they are not in my share (`adaptive`).
     Watch(Vec<u32>),
+    /// All that you asked for is sent, and you could have asked for more (`adaptive`).
+    Starved,
+    /// The sender has everything (`adaptive`).
+    Complete,
     /// BitTorrent: you have what I want.
     Interested,
     /// BitTorrent: you do not any more.

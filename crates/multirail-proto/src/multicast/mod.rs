@@ -9,6 +9,7 @@
 //! A node never waits: what it puts out for a peer is queued there, control messages before pieces. Every piece is
 //! verified before a node hears of it.
 
+pub mod adaptive;
 mod balanced;
 mod balanced_candidates;
 mod balanced_shortest;
@@ -19,12 +20,15 @@ mod fpfr;
 pub mod members;
 pub mod message;
 pub mod method;
+pub mod mob;
 pub mod node;
 pub mod pieces;
 pub mod plan;
 pub mod planned;
 mod planned_child;
 pub mod planned_routes;
+#[cfg(test)]
+mod tests;
 mod trees;
 
 pub use bandwidths::Bandwidths;

@@ -1,5 +1,6 @@
 //! The data cut into pieces, and sets of them.
 
+use crate::rng::Rng;
 use std::ops::Range;
 
 /// Sizes of pieces: a power of two between these.
@@ -133,6 +134,34 @@ impl PieceSet {
         self.words.iter().enumerate().flat_map(|(index, word)| Bits(*word).map(move |bit| index as u32 * 64 + bit))
     }
 
+    /// Adds all of `range`.
+    pub fn insert_range(&mut self, range: Range<u32>) {
+        range.for_each(|p| {
+            self.insert(p);
+        });
+    }
+
+    /// How many of this one are not in `other`.
+    pub fn count_without(&self, other: &Self) -> u32 {
+        self.words.iter().zip(&other.words).map(|(one, two)| (one & !two).count_ones()).sum()
+    }
+
+    /// Some piece of this one that is in all of `within` and in none of `not`; which, is a matter of chance. All sets are of
+    /// the same pieces.
+    pub fn pick(&self, within: &[&Self], not: &[&Self], rng: &mut Rng) -> Option<u32> {
+        let count = self.words.len();
+        let first = rng.below(count as u64) as usize;
+        (first..count).chain(0..first).find_map(|index| {
+            let word = within.iter().fold(self.words[index], |word, set| word & set.words[index]);
+            let mut word = not.iter().fold(word, |word, set| word & !set.words[index]);
+            let skip = if word == 0 { return None } else { rng.below(u64::from(word.count_ones())) };
+            for _ in 0..skip {
+                word &= word - 1;
+            }
+            Some(index as u32 * 64 + word.trailing_zeros())
+        })
+    }
+
     /// Those in this one and not in `other`, in order.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u32> + 'a {
         let words = self.words.iter().zip(&other.words).enumerate();
@@ -157,6 +186,7 @@ impl Iterator for Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -178,6 +208,10 @@ mod tests {
             let mut without = PieceSet::none(pieces);
             other.iter().for_each(|p| { without.insert(*p); });
             let left: Vec<_> = oracle.iter().copied().filter(|p| !other.contains(p)).collect();
+            prop_assert_eq!(set.count_without(&without) as usize, left.len());
+            let picked = PieceSet::all(pieces).pick(&[&set], &[&without], &mut Rng::new(left.len() as u64));
+            prop_assert_eq!(picked.is_some(), !left.is_empty());
+            prop_assert!(picked.is_none_or(|p| left.contains(&p)));
             prop_assert_eq!(set.without(&without).collect::<Vec<_>>(), left);
         }
 

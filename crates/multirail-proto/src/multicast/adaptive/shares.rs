@@ -1,0 +1,154 @@
+//! Shares that move: from who has much left to who has nothing left, and from the dead to the next in rank.
+
+use super::super::members::MemberId;
+use super::super::message::Message;
+use super::super::mob::share;
+use super::super::node::Output;
+use super::super::pieces::PieceSet;
+use super::Adaptive;
+
+/// A neighbour that had nothing to spare is asked again after this time.
+const REFUSED_US: u64 = 300_000;
+/// What is asked of a peer and comes later than this can be given away.
+const LATE_S: f64 = 0.3;
+
+impl Adaptive {
+    /// Asks the neighbour with the most left for some of it, if this host could do more.
+    pub(super) fn beg(&mut self) {
+        if self.begging.is_some() || self.is_at_source(self.me) {
+            return;
+        }
+        let room: usize = self.peers.values().filter(|p| !p.local).map(|p| p.pipe.room()).sum();
+        let left = self.mine.count_without(&self.busy) as usize;
+        if left >= room || room == 0 {
+            return;
+        }
+        let asleep = |refused: Option<u64>| refused.is_some_and(|at| at + REFUSED_US > self.now_us);
+        let neighbours = self.peers.iter().filter(|(_, p)| p.local && !p.complete && !asleep(p.refused_us));
+        // What is neither there nor here is surely not brought in yet. Of what it took from others nobody knows.
+        let left_of = |id: MemberId, has: &PieceSet| {
+            share(&self.members, id, self.pieces).without(has).filter(|p| !self.held.contains(*p)).count()
+        };
+        let most = neighbours.map(|(id, p)| (left_of(*id, &p.has), *id)).max();
+        if let Some((_, id)) = most {
+            self.begging = Some(id);
+            self.send(id, Message::Spare((room - left) as u32));
+        }
+    }
+
+    /// Gives `to` half of what is left here, at most `wanted`.
+    pub(super) fn spare(&mut self, to: MemberId, wanted: u32) {
+        let left = self.mine.count_without(&self.busy);
+        let mut pieces: Vec<u32> = Vec::new();
+        for _ in 0..left.div_ceil(2).min(wanted) {
+            let Some(piece) = self.mine.pick(&[], &[&self.busy], &mut self.rng) else { break };
+            self.mine.remove(piece);
+            pieces.push(piece);
+        }
+        if pieces.is_empty() {
+            pieces = self.take_back_late(wanted);
+        }
+        self.given.extend(pieces.iter().map(|p| (*p, to)));
+        self.send(to, Message::Take(pieces));
+    }
+
+    /// The last of what waits in slow queues, one of each.
+    fn take_back_late(&mut self, wanted: u32) -> Vec<u32> {
+        let mut late = Vec::new();
+        for (id, peer) in self.peers.iter().filter(|(_, p)| !p.local) {
+            let places = peer.pipe.asked().len();
+            let last = peer.pipe.asked().next_back();
+            if let Some(piece) = last.filter(|_| places > 1 && peer.pipe.wait_s(places - 1, self.now_us) > LATE_S) {
+                late.push((*id, piece));
+            }
+        }
+        late.truncate(wanted as usize);
+        for (id, piece) in &late {
+            if let Some(peer) = self.peers.get_mut(id) {
+                peer.pipe.forget(*piece);
+            }
+            self.send(*id, Message::Cancel(vec![*piece]));
+            self.release(*piece);
+            self.mine.remove(*piece);
+        }
+        late.into_iter().map(|(_, piece)| piece).collect()
+    }
+
+    /// A neighbour gave this host some of its share.
+    pub(super) fn take(&mut self, from: MemberId, pieces: Vec<u32>) {
+        if self.begging == Some(from) {
+            self.begging = None;
+        }
+        if pieces.is_empty() {
+            if let Some(peer) = self.peers.get_mut(&from) {
+                peer.refused_us = Some(self.now_us);
+            }
+            self.beg();
+            return;
+        }
+        self.adopt(pieces);
+    }
+
+    /// Takes pieces into this host's share, and has the global peers tell of them.
+    fn adopt(&mut self, pieces: Vec<u32>) {
+        let new: Vec<u32> = pieces.into_iter().filter(|p| !self.held.contains(*p) && self.mine.insert(*p)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let ids: Vec<_> = self.peers.iter().filter(|(_, p)| !p.local && !p.complete).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.send(id, Message::Watch(new.clone()));
+        }
+        self.ask_everyone();
+    }
+
+    /// Has a new global peer tell of what is not in this host's own share.
+    pub(super) fn watch_what_was_taken(&mut self, id: MemberId) {
+        let own = share(&self.members, self.me, self.pieces);
+        let taken: Vec<u32> = self.mine.without(&own).filter(|p| !self.held.contains(*p)).collect();
+        if !taken.is_empty() {
+            self.send(id, Message::Watch(taken));
+        }
+    }
+
+    /// The next host of the cluster by rank.
+    pub(super) fn next_in_rank(&self, member: MemberId) -> MemberId {
+        let mob = self.members.mob(member);
+        mob[(self.members.rank(member) as usize + 1) % mob.len()]
+    }
+
+    /// `gone` is down: takes back what it was given, and its share if this host is the next that is up.
+    pub(super) fn inherit(&mut self, gone: MemberId) {
+        if !self.is_local(gone) {
+            return;
+        }
+        if self.is_at_source(self.me) {
+            // With the root gone, its cluster is one like the others, whose hosts may have what this one lacks.
+            if gone == self.members.root() {
+                let own = self.members.share(self.me, self.pieces).chain(self.members.share(gone, self.pieces));
+                self.adopt(own.collect());
+            }
+            return;
+        }
+        let mut back: Vec<u32> = self.given.iter().filter(|(_, to)| **to == gone).map(|(p, _)| *p).collect();
+        back.iter().for_each(|p| {
+            self.given.remove(p);
+        });
+        let mut heir = self.next_in_rank(gone);
+        while heir != self.me && heir != gone && self.down.contains(&heir) {
+            heir = self.next_in_rank(heir);
+        }
+        if heir == self.me {
+            back.extend(share(&self.members, gone, self.pieces).iter());
+            // Who is before the dead one may have died unseen: then its share comes here too.
+            let mob = self.members.mob(self.me);
+            let before = mob[(self.members.rank(gone) as usize + mob.len() - 1) % mob.len()];
+            if before != self.me && !self.peers.contains_key(&before) && !self.down.contains(&before) {
+                self.out.push_back(Output::Connect(before));
+            }
+        }
+        // What some neighbour has is here already.
+        back.retain(|p| !self.peers.values().any(|peer| peer.local && peer.has.contains(*p)));
+        self.adopt(back);
+    }
+}

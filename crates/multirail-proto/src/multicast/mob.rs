@@ -1,0 +1,184 @@
+//! MOB (den Burger and Kielmann, HPDC 2007, section 3.1): every host of a cluster steals its share from other clusters, and the
+//! mob passes the pieces round.
+//!
+//! As in the paper a share stays with its owner: if that host dies, the pieces that it had not brought in are missing in its
+//! cluster. [`super::adaptive`] is for a world in which hosts die.
+
+use super::members::{MemberId, Members};
+use super::message::Message;
+use super::node::{Input, Node, Output};
+use super::pieces::{PieceSet, Pieces};
+use crate::rng::Rng;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Local peers, and global peers, that a host looks for itself (phases 1 and 2).
+const PEERS: usize = 5;
+/// Requests under way at one peer (section 2.5).
+const REQUESTS: usize = 5;
+
+/// One host's part in MOB.
+#[derive(Debug)]
+pub struct Mob {
+    members: Arc<Members>,
+    me: MemberId,
+    pieces: u32,
+    held: PieceSet,
+    /// Held, or asked of somebody.
+    busy: PieceSet,
+    /// This host's mob share; none in the root's cluster, where everything is to be had next door.
+    share: PieceSet,
+    peers: BTreeMap<MemberId, Peer>,
+    rng: Rng,
+    out: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    has: PieceSet,
+    /// What it steals from outside: a global peer is told of these only.
+    share: PieceSet,
+    asked: Vec<u32>,
+}
+
+impl Mob {
+    /// A host that has `held`.
+    pub fn new(members: Arc<Members>, me: MemberId, pieces: Pieces, held: PieceSet, seed: u64) -> Self {
+        let count = pieces.count();
+        let share = share(&members, me, count);
+        let rng = Rng::new(seed ^ u64::from(me).wrapping_mul(0x9e37_79b9));
+        let busy = held.clone();
+        Self { members, me, pieces: count, held, busy, share, peers: BTreeMap::new(), rng, out: VecDeque::new() }
+    }
+
+    /// Phases 1 and 2: five of the cluster, and five of those with the same rank elsewhere.
+    fn find_peers(&mut self) {
+        let locals = self.members.mob(self.me).iter().copied().filter(|m| *m != self.me).collect();
+        let mine = self.members.cluster(self.me);
+        let clusters = 0..self.members.clusters().len() as u32;
+        let globals = clusters.filter(|c| *c != mine).map(|c| self.members.counterpart(self.me, c)).collect();
+        for mut candidates in [locals, globals] {
+            for peer in choose(&mut candidates, PEERS, &mut self.rng) {
+                self.out.push_back(Output::Connect(peer));
+            }
+        }
+    }
+
+    fn up(&mut self, peer: MemberId) {
+        let share = share(&self.members, peer, self.pieces);
+        self.peers.insert(peer, Peer { has: PieceSet::none(self.pieces), share, asked: Vec::new() });
+        if !self.held.is_empty() {
+            self.out.push_back(Output::Send(peer, Message::Bitfield(self.held.to_bytes())));
+        }
+    }
+
+    fn down(&mut self, peer: MemberId) {
+        if let Some(peer) = self.peers.remove(&peer) {
+            for piece in peer.asked {
+                if !self.held.contains(piece) {
+                    self.busy.remove(piece);
+                }
+            }
+            let up: Vec<_> = self.peers.keys().copied().collect();
+            up.into_iter().for_each(|p| self.ask(p));
+        }
+    }
+
+    fn message(&mut self, from: MemberId, message: Message) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        match message {
+            Message::Bitfield(bits) => {
+                if let Some(has) = PieceSet::from_bytes(self.pieces, &bits) {
+                    peer.has = has;
+                }
+                self.ask(from);
+            }
+            Message::Have(pieces) => {
+                pieces.into_iter().for_each(|p| {
+                    peer.has.insert(p);
+                });
+                self.ask(from);
+            }
+            // A request is always honoured (phase 3).
+            Message::Request(pieces) => {
+                let held = pieces.into_iter().filter(|p| self.held.contains(*p));
+                self.out.extend(held.map(|p| Output::SendPiece(from, p)));
+            }
+            _ => {}
+        }
+    }
+
+    fn stored(&mut self, from: MemberId, piece: u32) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.asked.retain(|p| *p != piece);
+        }
+        self.busy.insert(piece);
+        if self.held.insert(piece) {
+            for (id, peer) in &self.peers {
+                let concerned = self.members.are_local(self.me, *id) || peer.share.contains(piece);
+                if concerned && *id != from {
+                    self.out.push_back(Output::Send(*id, Message::Have(vec![piece])));
+                }
+            }
+        }
+        self.ask(from);
+    }
+
+    /// Requests what `from` has and is to be had from there, chosen at random.
+    fn ask(&mut self, from: MemberId) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let local = self.members.are_local(self.me, from);
+        while peer.asked.len() < REQUESTS {
+            let piece = if local {
+                peer.has.pick(&[], &[&self.busy, &self.share], &mut self.rng)
+            } else {
+                peer.has.pick(&[&self.share], &[&self.busy], &mut self.rng)
+            };
+            let Some(piece) = piece else { break };
+            self.busy.insert(piece);
+            peer.asked.push(piece);
+            self.out.push_back(Output::Send(from, Message::Request(vec![piece])));
+        }
+    }
+}
+
+impl Node for Mob {
+    fn handle(&mut self, _: u64, input: Input) {
+        match input {
+            Input::Start => self.find_peers(),
+            Input::Up(peer) => self.up(peer),
+            Input::Down(peer) => self.down(peer),
+            Input::Message(from, message) => self.message(from, message),
+            Input::Stored { from, piece } => self.stored(from, piece),
+            Input::Bad { from, .. } => self.down(from),
+            Input::Sent { .. } | Input::Wake => {}
+        }
+    }
+
+    fn poll(&mut self) -> Option<Output> {
+        self.out.pop_front()
+    }
+
+    fn wake_at_us(&self) -> Option<u64> {
+        None
+    }
+
+    fn held(&self) -> &PieceSet {
+        &self.held
+    }
+}
+
+/// What `member` steals for its cluster.
+pub(super) fn share(members: &Members, member: MemberId, pieces: u32) -> PieceSet {
+    let mut share = PieceSet::none(pieces);
+    if !members.are_local(member, members.root()) {
+        share.insert_range(members.share(member, pieces));
+    }
+    share
+}
+
+/// At most `count` of `candidates`, by chance.
+pub(super) fn choose(candidates: &mut Vec<MemberId>, count: usize, rng: &mut Rng) -> Vec<MemberId> {
+    let count = count.min(candidates.len());
+    (0..count).map(|_| candidates.swap_remove(rng.below(candidates.len() as u64) as usize)).collect()
+}
