@@ -26,6 +26,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, the reason is on stde
 enum Command {
     Serve(commands::serve::ServeArgs),
     Cp(commands::cp::CpArgs),
+    Bcast(commands::bcast::BcastArgs),
     Rails(commands::rails::RailsArgs),
     Bench(commands::bench::BenchArgs),
     Lab(commands::lab::LabArgs),
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => commands::serve::run(args, &printer),
         Command::Cp(args) => commands::cp::run(args, &printer),
+        Command::Bcast(args) => commands::bcast::run(args, &printer),
         Command::Rails(args) => commands::rails::run(args, &printer),
         Command::Bench(args) => commands::bench::run(args, &printer),
         Command::Lab(args) => commands::lab::run(args, &printer),

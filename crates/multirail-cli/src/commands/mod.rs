@@ -1,5 +1,6 @@
 //! One file a command. Each has its clap arguments and a `run` that gets the printer and returns the exit code.
 
+pub mod bcast;
 pub mod bench;
 pub mod cp;
 pub mod doctor;

@@ -5,9 +5,14 @@ use anyhow::Context;
 use multirail::session::ListenConfig;
 use multirail::{Config, Token, service};
 use serde::Serialize;
+use std::io::{BufRead, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tokio::sync::oneshot;
+
+/// No token on stdin is longer, or shorter.
+const STDIN_TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=4096;
 
 /// Answer other hosts: their files, their benchmarks
 #[derive(clap::Args)]
@@ -21,7 +26,7 @@ pub struct ServeArgs {
     /// The folder that clients may read and write; nothing outside it
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
-    /// File with the token that clients must know too
+    /// File with the token that clients must know too; `-`: the first line of stdin, and the server ends when stdin does
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Serve anyone who can reach the address, without a token
@@ -37,7 +42,11 @@ struct Ready {
 }
 
 pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    let token = args.token_file.as_deref().map(Token::from_file).transpose()?;
+    let on_stdin = args.token_file.as_deref() == Some(Path::new("-"));
+    let token = match &args.token_file {
+        Some(_) if on_stdin => Some(token_of_stdin()?),
+        file => file.as_deref().map(Token::from_file).transpose()?,
+    };
     let root = args.root.canonicalize().with_context(|| format!("--root {}", args.root.display()))?;
     anyhow::ensure!(root.is_dir(), "--root {} is not a folder", root.display());
     let open = token.is_some() || args.insecure_no_token;
@@ -54,11 +63,47 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     };
     let config = service::ServeConfig { listen, root: root.clone() };
     super::raise_file_limit();
-    service::block_on(service::serve(config, |listening| {
-        printer.row(&Ready { listening, root, token: with_token }, |r| {
-            let whom = if r.token { "clients with the token" } else { "anyone" };
-            format!("serving {} to {whom} on {}", r.root.display(), r.listening)
+    let stdin_ended = if on_stdin { Some(end_of_stdin()?) } else { None };
+    service::block_on(async {
+        let serve = service::serve(config, |listening| {
+            printer.row(&Ready { listening, root, token: with_token }, |r| {
+                let whom = if r.token { "clients with the token" } else { "anyone" };
+                format!("serving {} to {whom} on {}", r.root.display(), r.listening)
+            });
         });
-    }))?;
+        match stdin_ended {
+            None => serve.await,
+            Some(ended) => tokio::select! {
+                served = serve => served,
+                _ = ended => Ok(()),
+            },
+        }
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Never on a command line: everyone on the host could read it there.
+fn token_of_stdin() -> anyhow::Result<Token> {
+    let mut line = Vec::new();
+    let longest = *STDIN_TOKEN_BYTES.end() as u64 + 1;
+    std::io::stdin().lock().take(longest).read_until(b'\n', &mut line).context("reading the token from stdin")?;
+    let secret = line.trim_ascii();
+    anyhow::ensure!(
+        STDIN_TOKEN_BYTES.contains(&secret.len()),
+        "the token on stdin has {} bytes, it must have {} to {}",
+        secret.len(),
+        STDIN_TOKEN_BYTES.start(),
+        STDIN_TOKEN_BYTES.end()
+    );
+    Ok(Token::new(secret))
+}
+
+/// Whoever started the server holds its stdin open for as long as it is wanted: a session over ssh that ends closes it.
+fn end_of_stdin() -> anyhow::Result<oneshot::Receiver<()>> {
+    let (ended, told) = oneshot::channel();
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(ended);
+    })?;
+    Ok(told)
 }

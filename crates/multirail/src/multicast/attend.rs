@@ -152,6 +152,11 @@ impl Attendants {
         &self.absent
     }
 
+    /// How many were asked.
+    pub fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Tells each host how it went. What cannot be told is not: that host finds out by itself.
     pub async fn dismiss(self, verdicts: impl IntoIterator<Item = Verdict>) {
         let told = self.sessions.into_iter().zip(verdicts).filter_map(|(session, verdict)| Some((session?, verdict)));

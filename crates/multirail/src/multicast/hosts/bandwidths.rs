@@ -1,7 +1,6 @@
 //! The rates of the links between clusters, as `--bandwidth FILE` gives them to the methods that plan with them.
 
 use super::clusters::Clustering;
-use crate::multicast::Bandwidths;
 use multirail_proto::units::parse_rate_mbit_s;
 
 /// Why a file of rates cannot be used.
@@ -47,39 +46,37 @@ pub enum BandwidthsError {
     },
 }
 
-impl Bandwidths {
-    /// Parses lines `A-B=RATE` (both directions) and `A>B=RATE`, `#` before a comment; several a line are fine. Every link
-    /// between two clusters must be there. Within a cluster the rate is 0, which nothing reads.
-    pub fn parse(text: &str, clusters: &Clustering) -> Result<Self, BandwidthsError> {
-        let names = &clusters.names;
-        let mut rates: Vec<Vec<Option<f64>>> = vec![vec![None; names.len()]; names.len()];
-        for (number, content) in text.lines().enumerate() {
-            let line = number + 1;
-            for text in content.split('#').next().unwrap_or_default().split_whitespace() {
-                let wrong = || BandwidthsError::Line { line, text: text.to_owned() };
-                let (ends, rate) = text.split_once('=').ok_or_else(wrong)?;
-                let rate = parse_rate_mbit_s(rate).ok().filter(|r| r.is_finite() && *r > 0.0).ok_or_else(wrong)?;
-                let (from, to, both) = parse_ends(ends, names).ok_or_else(|| BandwidthsError::Unknown {
-                    line,
-                    text: ends.to_owned(),
-                    clusters: names.join(", "),
-                })?;
-                for (from, to) in [(from, to), (to, from)].into_iter().take(if both { 2 } else { 1 }) {
-                    if rates[from][to].replace(rate * 1e6 / 8.0).is_some() {
-                        return Err(BandwidthsError::Twice { line, from: names[from].clone(), to: names[to].clone() });
-                    }
+/// The rate of the link from each cluster (row) to each other (column), in bytes a second, from lines `A-B=RATE` (both directions)
+/// and `A>B=RATE`, `#` before a comment; several a line are fine. Every link between two clusters must be there. Within a
+/// cluster the rate is 0, which nothing reads.
+pub fn parse_link_rates(text: &str, clusters: &Clustering) -> Result<Vec<Vec<f64>>, BandwidthsError> {
+    let names = &clusters.names;
+    let mut rates: Vec<Vec<Option<f64>>> = vec![vec![None; names.len()]; names.len()];
+    for (number, content) in text.lines().enumerate() {
+        let line = number + 1;
+        for text in content.split('#').next().unwrap_or_default().split_whitespace() {
+            let wrong = || BandwidthsError::Line { line, text: text.to_owned() };
+            let (ends, rate) = text.split_once('=').ok_or_else(wrong)?;
+            let rate = parse_rate_mbit_s(rate).map_err(|_| wrong())?;
+            let (from, to, both) = parse_ends(ends, names).ok_or_else(|| BandwidthsError::Unknown {
+                line,
+                text: ends.to_owned(),
+                clusters: names.join(", "),
+            })?;
+            for (from, to) in [(from, to), (to, from)].into_iter().take(if both { 2 } else { 1 }) {
+                if rates[from][to].replace(rate * 1e6 / 8.0).is_some() {
+                    return Err(BandwidthsError::Twice { line, from: names[from].clone(), to: names[to].clone() });
                 }
             }
         }
-        let link = |from: usize, to: usize| match rates[from][to] {
-            Some(rate) => Ok(rate),
-            None if from == to => Ok(0.0),
-            None => Err(BandwidthsError::Missing { from: names[from].clone(), to: names[to].clone() }),
-        };
-        let all = 0..names.len();
-        let rows = all.clone().map(|from| all.clone().map(|to| link(from, to)).collect());
-        Ok(Self { link_bytes_s: rows.collect::<Result<_, _>>()?, access_bytes_s: None })
     }
+    let link = |from: usize, to: usize| match rates[from][to] {
+        Some(rate) => Ok(rate),
+        None if from == to => Ok(0.0),
+        None => Err(BandwidthsError::Missing { from: names[from].clone(), to: names[to].clone() }),
+    };
+    let all = 0..names.len();
+    all.clone().map(|from| all.clone().map(|to| link(from, to)).collect()).collect()
 }
 
 /// The two clusters of `a-b` or `a>b`, and whether it is both directions. A name may have a `-` of its own.
@@ -106,9 +103,9 @@ mod tests {
     #[test]
     fn links() {
         let three = clusters(&["a", "b", "c-d"]);
-        let rates = Bandwidths::parse("a-b=80mbit # near\na-c-d=8mbit b>c-d=16mbit\nc-d>b=1gbit", &three).unwrap();
-        assert_eq!(rates.link_bytes_s, [vec![0.0, 1e7, 1e6], vec![1e7, 0.0, 2e6], vec![1e6, 1.25e8, 0.0]]);
-        let says = |text: &str| Bandwidths::parse(text, &three).unwrap_err().to_string();
+        let rates = parse_link_rates("a-b=80mbit # near\na-c-d=8mbit b>c-d=16mbit\nc-d>b=1gbit", &three).unwrap();
+        assert_eq!(rates, [vec![0.0, 1e7, 1e6], vec![1e7, 0.0, 2e6], vec![1e6, 1.25e8, 0.0]]);
+        let says = |text: &str| parse_link_rates(text, &three).unwrap_err().to_string();
         assert!(says("a-b=fast").starts_with("line 1: \"a-b=fast\" is no link"));
         assert!(says("a-b=0").starts_with("line 1: \"a-b=0\" is no link"));
         assert!(says("\na-b").starts_with("line 2: \"a-b\" is no link"));
@@ -116,8 +113,8 @@ mod tests {
         assert!(says("a-a=1mbit").contains("joins no two clusters"));
         assert!(says("a-b=1mbit\nb>a=1mbit").starts_with("line 2: the link b>a has a rate already"));
         assert!(says("a-b=1mbit").starts_with("the link a>c-d has no rate; add"));
-        assert_eq!(Bandwidths::parse("", &clusters(&["a"])).unwrap().link_bytes_s, [[0.0]]);
+        assert_eq!(parse_link_rates("", &clusters(&["a"])).unwrap(), [[0.0]]);
         let ambiguous = clusters(&["a", "a-a", "b"]);
-        assert!(Bandwidths::parse("a-a-a=1mbit", &ambiguous).is_err(), "a and a-a, or a-a and a");
+        assert!(parse_link_rates("a-a-a=1mbit", &ambiguous).is_err(), "a and a-a, or a-a and a");
     }
 }

@@ -128,10 +128,24 @@ impl Clustering {
         Ok(Self { of: placed.collect::<Result<_, _>>()?, names })
     }
 
+    /// The same for some of the hosts, by their places; clusters without any are gone.
+    pub fn of_some(&self, hosts: impl IntoIterator<Item = usize>) -> Self {
+        Self::from_names(hosts.into_iter().map(|host| self.names[self.of[host] as usize].clone()))
+    }
+
     /// One cluster a subnet; `addresses` in the order of the hosts. The subnets are the names.
     pub fn by_subnet(addresses: &[IpAddr], subnet: Subnet) -> Self {
         Self::from_names(addresses.iter().map(|a| subnet.of(*a)))
     }
+}
+
+/// All hosts that a list of clusters names, those that are none left out.
+pub(super) fn hosts_of(text: &str) -> impl Iterator<Item = Entry> {
+    let clusters = text.split(';').map(|cluster| cluster.split_once('=').map_or(cluster, |(_, list)| list));
+    clusters.flat_map(|list| list.split(',')).enumerate().filter_map(|(number, host)| {
+        let (name, port) = super::parse_address(host.trim()).ok()?;
+        Some(Entry { port, ..Entry::named(&name, super::Place::Item(number + 1)) })
+    })
 }
 
 /// Hosts by what people call them.
@@ -263,6 +277,7 @@ mod tests {
         assert_eq!(by("subnet/32").of, [0, 1, 2, 3, 4]);
         assert_eq!(by("subnet/128").of, [0, 1, 2, 3, 4], "all bits of the shorter ones");
         assert_eq!(by("subnet/0").of, [0, 0, 0, 0, 1], "the two kinds of address stay apart");
+        assert_eq!(by("subnet/32").of_some([0, 3]), of(&["10.0.1.1/32", "10.0.2.7/32"], &[0, 1]));
         for bad in ["", "sub", "subnet/", "subnet/129", "subnet24", "rtt"] {
             assert!(bad.parse::<Subnet>().is_err(), "{bad}");
         }

@@ -7,10 +7,12 @@ mod bandwidths;
 mod clusters;
 pub mod grouping;
 pub mod kubernetes;
+mod party;
 pub mod slurm;
 
-pub use bandwidths::BandwidthsError;
+pub use bandwidths::{BandwidthsError, parse_link_rates};
 pub use clusters::{ClusterError, Clustering, Subnet};
+pub use party::Party;
 
 use crate::service::DEFAULT_PORT;
 use std::collections::HashMap;
@@ -61,6 +63,23 @@ pub enum HostsError {
     /// Nobody in it.
     #[error("there is no host in the list; write one ADDRESS[:PORT] [cluster=NAME] a line, or ADDRESS,ADDRESS,...")]
     Nobody,
+    /// Nobody but the root.
+    #[error(
+        "this host is the only one in the list; add those that shall receive (several servers on one machine: 127.0.0.1:PORT)"
+    )]
+    OnlySelf,
+    /// This host twice.
+    #[error(
+        "{place}: {host} is this host, as in {first}; take one of them out (several servers on one machine: 127.0.0.1:PORT)"
+    )]
+    TwiceSelf {
+        /// Where the second one is.
+        place: Place,
+        /// Where the first one is.
+        first: Place,
+        /// The second one.
+        host: String,
+    },
     /// More than [`MAX_HOSTS`].
     #[error("{0} hosts; a broadcast has at most {MAX_HOSTS}: send to fewer, and from one of those to the rest")]
     TooMany(usize),
