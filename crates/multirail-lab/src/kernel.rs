@@ -32,6 +32,16 @@ pub(crate) fn delete_namespace(namespace: &str) -> Result<()> {
     run(Command::new("ip").args(["netns", "delete", namespace]), "ip", "").map(|_| ())
 }
 
+/// All at once, so that what belongs together changes together.
+pub(crate) fn run_all<'a>(batches: impl Iterator<Item = &'a Batch<'a>>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = batches.map(|batch| scope.spawn(|| batch.run())).collect();
+        let done = running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        // The first error, once all have ended.
+        done.fold(Ok(()), Result::and)
+    })
+}
+
 /// What left a port by its shaping, and what found the queue full.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 pub(crate) struct PortCounters {

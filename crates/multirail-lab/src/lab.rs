@@ -266,7 +266,7 @@ impl Lab {
                     batch.set_egress(&after.name, before.egress.as_ref(), after.egress.as_ref());
                 }
             }
-            batches.values().try_for_each(Batch::run)?;
+            kernel::run_all(batches.values())?;
             for ((before, _), (after, is_relayed)) in before.iter().zip(&after) {
                 if before.egress.is_some() != after.egress.is_some() {
                     lifecycle::set_offloads(&after.namespace, &[&after.name], after.egress.is_none())?;

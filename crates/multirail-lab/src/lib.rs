@@ -66,6 +66,7 @@ pub use clusters::{Cluster, Clusters, LinkSetting};
 pub use error::{Error, Result};
 pub use lab::{Lab, LinkState, Removed, Summary};
 pub use links::LinkDirection;
+pub use process::be_on_time;
 pub use rate::Rate;
 pub use shaping::{QUEUE_MAX_BYTES, QUEUE_MIN_PACKETS, QUEUE_TIME_MS, Shaping, WAN_QUEUE_MAX_BYTES};
 pub use shared::WanCounters;

@@ -116,7 +116,17 @@ fn detach(null: RawFd, open: &[RawFd]) {
         close_range(first, RawFd::MAX);
         libc::prctl(libc::PR_SET_NAME, c"mrlab-relay".as_ptr());
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        let lowest = libc::sched_param { sched_priority: 1 };
+    }
+    be_on_time();
+}
+
+/// Runs the calling thread, and what it starts from now on, before all that is not real-time: with the lowest real-time
+/// priority, or where that is not permitted with the highest other. For what must happen at its time on a machine whose
+/// hosts need all of it, and is soon done.
+pub fn be_on_time() {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel only reads it.
+    unsafe {
         if libc::sched_setscheduler(0, libc::SCHED_RR, &raw const lowest) < 0 {
             libc::setpriority(libc::PRIO_PROCESS, 0, -20);
         }

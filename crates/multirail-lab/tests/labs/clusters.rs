@@ -208,3 +208,21 @@ fn nothing_stays_of_clusters_when_dropped_or_by_a_panic_or_failing() {
     assert!(matches!(error, Error::Sysctl { .. }), "{error}");
     assert_eq!(namespaces(&name), [""; 0]);
 }
+
+#[test]
+fn large_packets_of_tcp_are_cut_before_they_are_queued() {
+    if !supported() {
+        return;
+    }
+    // Ten segments, TCP's first window, come as few packets. The queue has room for three, in whatever they came.
+    const BYTES: usize = 10 * 1448;
+    for delay in ["", ",delay=1ms"] {
+        let lab = up(&mesh(&[("a", 1), ("b", 1)], &[&format!("a-b=1mbit,queue=3p{delay}")]));
+        let to = lab.cluster_address("b0").unwrap();
+        tcp_rate_between_mbit_s(&lab, "a0", ("b0", to), BYTES);
+        let LinkDirection { drops, packets, bytes, .. } = direction(&lab, "a", "b");
+        // More where what is sent again is dropped, too.
+        assert!(drops >= 3, "{drops} dropped of ten");
+        assert!(packets >= 10 && bytes / packets < 1514, "{bytes} bytes in {packets} packets");
+    }
+}

@@ -52,6 +52,7 @@ pub fn run(args: PlayArgs, printer: &Printer) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let steps = parse(&text).with_context(|| args.file.display().to_string())?;
     let lab = Lab::open(&args.name)?;
+    multirail_lab::be_on_time();
     for step in steps {
         let at = Duration::from_secs_f64(step.at_s);
         std::thread::sleep(at.saturating_sub(start.elapsed()));

@@ -64,6 +64,7 @@ fn parse_rail(text: &str) -> Result<usize, String> {
 pub fn run(args: SetArgs, printer: &Printer) -> anyhow::Result<()> {
     let lab = Lab::open(&args.name)?;
     let Some(rail) = args.rail else {
+        multirail_lab::be_on_time();
         lab.set_links(&args.link)?;
         let named = |from: &str, to: &str| args.link.iter().any(|link| link.is_of(from, to));
         return list::print_links(&lab, printer, named);
