@@ -114,6 +114,12 @@ impl Dir {
         open_at(self.0.as_raw_fd(), &c_string(name)?, flags, 0).map(File::from)
     }
 
+    /// Opens the file `name` in this directory for reading and writing; a symlink is an error.
+    pub(crate) fn child_file_writable(&self, name: &OsStr) -> io::Result<File> {
+        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        open_at(self.0.as_raw_fd(), &c_string(name)?, flags, 0).map(File::from)
+    }
+
     /// Opens the directory `name` in this one; a symlink is an error.
     pub(crate) fn child_dir(&self, name: &OsStr) -> io::Result<Dir> {
         let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_DIRECTORY;
@@ -138,6 +144,36 @@ impl Dir {
         let (from, to, fd) = (c_string(from)?, c_string(to)?, self.0.as_raw_fd());
         // SAFETY: both names end in NUL.
         check(unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) })
+    }
+
+    /// Gives the file `from` in this directory the name `to` in another one, whatever had it before.
+    pub(crate) fn rename_into(&self, from: &OsStr, other: &Dir, to: &OsStr) -> io::Result<()> {
+        let (from, to) = (c_string(from)?, c_string(to)?);
+        // SAFETY: both names end in NUL.
+        check(unsafe { libc::renameat(self.0.as_raw_fd(), from.as_ptr(), other.0.as_raw_fd(), to.as_ptr()) })
+    }
+
+    /// Removes the directory `name` in this one, if it is empty.
+    pub(crate) fn remove_dir(&self, name: &OsStr) -> io::Result<()> {
+        let name = c_string(name)?;
+        // SAFETY: the name ends in NUL.
+        check(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
+    }
+
+    /// Gives the file `name` in this directory another mode.
+    pub(crate) fn set_mode(&self, name: &OsStr, mode: libc::mode_t) -> io::Result<()> {
+        let name = c_string(name)?;
+        // SAFETY: the name ends in NUL.
+        check(unsafe { libc::fchmodat(self.0.as_raw_fd(), name.as_ptr(), mode, 0) })
+    }
+
+    /// Locks the directory for this descriptor until it is closed; whether nobody else has it.
+    pub(crate) fn lock(&self) -> io::Result<bool> {
+        // SAFETY: no memory is involved.
+        match check(unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            locked => locked.map(|()| true),
+        }
     }
 
     pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {

@@ -149,7 +149,7 @@ pub async fn get(
 
 /// The server's half of [`put`].
 pub(crate) async fn serve_put(session: &mut Session, root: &Path, request: PutRequest) -> Result<(), Error> {
-    match put_target(root, &request) {
+    match put_target(root, &request.destination, request.several) {
         Ok(target) => {
             service::send(session, &Reply::default()).await?;
             let incoming = Incoming::new(session, target, request.sync, Side::Client, Arc::default());
@@ -159,12 +159,13 @@ pub(crate) async fn serve_put(session: &mut Session, root: &Path, request: PutRe
     }
 }
 
-fn put_target(root: &Path, request: &PutRequest) -> Result<Target, String> {
-    let shown = names::shown(&request.destination);
-    let plain = names::trim_end(&request.destination);
+/// The place that a client calls `destination`, below the served `root`.
+pub(crate) fn put_target(root: &Path, destination: &[u8], several: bool) -> Result<Target, String> {
+    let shown = names::shown(destination);
+    let plain = names::trim_end(destination);
     let path = names::check_path(plain).map_err(|p| format!("{}: {}", shown.display(), p.reason))?;
     let root = Dir::open(root).map_err(|e| format!("the served folder cannot be opened: {e}"))?;
-    Target::below(root, &path, &shown, shape(&shown, request.several))
+    Target::below(root, &path, &shown, shape(&shown, several))
 }
 
 /// The server's half of [`get`].
@@ -207,6 +208,6 @@ pub(crate) fn named_sources(paths: &[PathBuf]) -> Result<Vec<Source>, CopyError>
     Ok(sources)
 }
 
-fn shape(destination: &Path, several: bool) -> Shape {
+pub(crate) fn shape(destination: &Path, several: bool) -> Shape {
     Shape { several, trailing_slash: names::bytes(destination).ends_with(b"/") }
 }

@@ -81,19 +81,40 @@ impl Target {
         Ok(Target { expected: Some(expected), ..Self::below(root, below, path, shape)? })
     }
 
+    /// The place that is called `path` below `root`, also where there is a directory of that name already.
+    pub(crate) fn named(root: Dir, path: &Path) -> Option<Target> {
+        let (base, rename) = (path.parent()?.to_owned(), Some(path.file_name()?.to_owned()));
+        Some(Target { root, base, rename, directory_only: false, expected: None, parent: None })
+    }
+
     /// The directory and the name in it for the file at `wire`.
     pub(crate) fn file(&mut self, wire: &[u8]) -> Result<(Arc<Dir>, OsString), Problem> {
+        let (path, name) = self.file_path(wire)?;
+        let parent = self.open_parent(&path).map_err(|e| Problem::io(Cause::Write, &e))?;
+        Ok((parent, name))
+    }
+
+    /// The same as long as directories may still be missing: then `None`.
+    pub(crate) fn file_if_any(&mut self, wire: &[u8]) -> Result<Option<(Arc<Dir>, OsString)>, Problem> {
+        let (path, name) = self.file_path(wire)?;
+        match self.open_parent(&path) {
+            Ok(parent) => Ok(Some((parent, name))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Problem::io(Cause::Write, &error)),
+        }
+    }
+
+    fn file_path(&self, wire: &[u8]) -> Result<(PathBuf, OsString), Problem> {
         let wire = self.expect(wire)?;
         let refuse = |why: &str| Problem::new(Cause::Refused, why);
         if self.directory_only && wire.below.as_os_str().is_empty() {
             return Err(refuse("the destination is written as a directory and is none"));
         }
         let path = self.path(&wire);
-        let (Some(name), true) = (path.file_name(), self.rename.is_some() || wire != WirePath::content()) else {
-            return Err(refuse("it has no name"));
-        };
-        let parent = self.open_parent(&path).map_err(|e| Problem::io(Cause::Write, &e))?;
-        Ok((parent, name.to_owned()))
+        match path.file_name().filter(|_| self.rename.is_some() || wire != WirePath::content()) {
+            Some(name) => Ok((path.clone(), name.to_owned())),
+            None => Err(refuse("it has no name")),
+        }
     }
 
     /// Makes the directory at `wire`, unless it is there.
@@ -120,6 +141,35 @@ impl Target {
             return Ok(None);
         }
         self.root.open_dir(&self.path(&wire)).map(Some).map_err(|e| Problem::io(Cause::Write, &e))
+    }
+
+    /// The directory that everything goes into.
+    pub(crate) fn base(&self) -> io::Result<Dir> {
+        self.root.open_dir(&self.base)
+    }
+
+    /// Whether the destination is the name of the one source, and not the folder that it goes into.
+    pub(crate) fn renames(&self) -> bool {
+        self.rename.is_some()
+    }
+
+    /// What the user calls the place of `wire`, who calls the destination `destination`.
+    pub(crate) fn shown(&self, destination: &Path, wire: &[u8]) -> PathBuf {
+        let Ok(path) = WirePath::parse(wire) else { return destination.to_owned() };
+        let mut shown = destination.to_owned();
+        shown.extend(path.top.filter(|_| self.rename.is_none()));
+        shown.extend(&path.below);
+        shown
+    }
+
+    /// What is where the directory at `wire` is to be; `None`: nothing.
+    pub(crate) fn kind(&mut self, wire: &[u8]) -> Result<Option<Kind>, Problem> {
+        let wire = self.expect(wire)?;
+        match self.root.kind(&self.path(&wire)) {
+            Ok(kind) => Ok(Some(kind)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Problem::io(Cause::Write, &error)),
+        }
     }
 
     fn expect(&self, wire: &[u8]) -> Result<WirePath, Problem> {

@@ -289,6 +289,11 @@ impl Manifest {
         }
     }
 
+    /// The hash of `piece`, which exists.
+    pub(crate) fn hash(&self, piece: u32) -> &[u8; 32] {
+        &self.hashes[piece as usize]
+    }
+
     pub(crate) fn piece_len(&self, piece: u32) -> usize {
         let range = self.pieces.range(piece);
         (range.end - range.start) as usize

@@ -19,7 +19,10 @@ mod progress;
 pub mod source_store;
 mod store;
 mod store_files;
+#[cfg(test)]
+mod store_testing;
 mod summary;
+pub mod tree_store;
 
 pub use broadcast::{BroadcastError, broadcast_path};
 pub use manifest::{Entry, EntryKind, Layout, Manifest, ManifestError};
@@ -30,3 +33,4 @@ pub use progress::{HostProgress, HostState, Progress, Snapshot};
 pub use source_store::{SourceOptions, SourceStore};
 pub use store::{Store, StoreError, Written};
 pub use summary::{HostSummary, Outcome, Summary};
+pub use tree_store::{Destination, TreeOptions, TreeStore};

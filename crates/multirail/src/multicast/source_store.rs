@@ -75,25 +75,9 @@ impl SourceStore {
     /// ([`SourceStore::skipped`]). Anything that cannot be read, or that changes meanwhile, is an error: a broadcast is of
     /// everything or of nothing.
     pub fn open(sources: &[PathBuf], options: &SourceOptions) -> Result<Self, StoreError> {
-        let named = crate::files::named_sources(sources).map_err(|e| StoreError::Destination(e.to_string()))?;
-        let (mut tops, mut found, mut skipped) = (Vec::new(), Vec::new(), Report::default());
-        for source in &named {
-            let at = find(source, options.recursive, &mut found, &mut skipped)?;
-            tops.push((source, at));
-        }
-        let entries = in_order(found);
+        let (files, entries, skipped) = list(sources, options.recursive)?;
         let total_bytes = entries.iter().try_fold(0u64, |sum, e| sum.checked_add(e.total_bytes()));
         let pieces = cut(total_bytes.ok_or(ManifestError::TooLong)?, options.piece_bytes)?;
-        let top_entry = |source: &Source| {
-            let name = names::bytes(Path::new(&source.top));
-            entries.iter().position(|e| e.parent.is_none() && *e.name == *name).unwrap_or(0) as u32
-        };
-        let mut tops: Vec<Top> = tops
-            .into_iter()
-            .map(|(source, at)| Top { entry: top_entry(source), shown: source.path.clone(), at })
-            .collect();
-        tops.sort_unstable_by_key(|top| top.entry);
-        let files = SourceFiles { tops, open: Mutex::default() };
         let manifest = files.hash(pieces, entries, &options.progress)?;
         Ok(Self { manifest: Arc::new(manifest), files, skipped })
     }
@@ -200,8 +184,26 @@ fn below(manifest: &Manifest, entry: u32) -> PathBuf {
     names::shown(&path[name..])
 }
 
-/// Opens a source and lists what is in it.
-fn find(source: &Source, recursive: bool, found: &mut Vec<FoundEntry>, skipped: &mut Report) -> Result<At, StoreError> {
+/// Opens the sources and lists what is in them. Nothing is read yet.
+fn list(sources: &[PathBuf], recursive: bool) -> Result<(SourceFiles, Vec<Entry>, Report), StoreError> {
+    let named = crate::files::named_sources(sources).map_err(|e| StoreError::Destination(e.to_string()))?;
+    let (mut opened, mut found, mut skipped) = (Vec::new(), Vec::new(), Report::default());
+    for source in &named {
+        opened.push((source, open(source, recursive, &mut found, &mut skipped)?));
+    }
+    let entries = in_order(found);
+    let entry_of = |source: &Source| {
+        let name = names::bytes(Path::new(&source.top));
+        entries.iter().position(|e| e.parent.is_none() && *e.name == *name).unwrap_or(0) as u32
+    };
+    let top = |(source, at): (&Source, At)| Top { entry: entry_of(source), shown: source.path.clone(), at };
+    let mut tops: Vec<Top> = opened.into_iter().map(top).collect();
+    tops.sort_unstable_by_key(|top| top.entry);
+    Ok((SourceFiles { tops, open: Mutex::default() }, entries, skipped))
+}
+
+/// Opens a source and finds what is in it.
+fn open(source: &Source, recursive: bool, found: &mut Vec<FoundEntry>, skipped: &mut Report) -> Result<At, StoreError> {
     let fail = |reason: &str| Err(StoreError::Io { path: source.path.clone(), reason: reason.to_owned() });
     let top = names::bytes(Path::new(&source.top));
     match Origin::Local.open(&source.path).map_err(|p| StoreError::problem(&source.path, p))? {
@@ -214,13 +216,13 @@ fn find(source: &Source, recursive: bool, found: &mut Vec<FoundEntry>, skipped: 
         Opened::Dir(_) if !recursive => fail("it is a directory\nhint: -r sends directories and all that is in them"),
         Opened::Dir(dir) => {
             let again = dir.open_dir(Path::new("")).map_err(|e| StoreError::io(&source.path, &e))?;
-            list(source, Walk::new(again, top), found, skipped)?;
+            walk(source, Walk::new(again, top), found, skipped)?;
             Ok(At::Dir(dir))
         }
     }
 }
 
-fn list(source: &Source, mut walk: Walk, found: &mut Vec<FoundEntry>, skipped: &mut Report) -> Result<(), StoreError> {
+fn walk(source: &Source, mut walk: Walk, found: &mut Vec<FoundEntry>, skipped: &mut Report) -> Result<(), StoreError> {
     let top_bytes = source.top.len() + 1;
     let shown = |path: &[u8]| source.path.join(names::shown(path.get(top_bytes..).unwrap_or_default()));
     while let Some(next) = walk.next() {
@@ -274,3 +276,7 @@ fn in_order(mut found: Vec<FoundEntry>) -> Vec<Entry> {
     }
     entries
 }
+
+#[cfg(test)]
+#[path = "source_store_tests.rs"]
+mod tests;
