@@ -12,6 +12,8 @@ use crate::service::{self, Request};
 use crate::session::{Config, connect_plain};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -70,7 +72,7 @@ pub struct Discovered {
 ///
 /// It never fails: who cannot be reached is in the result.
 pub async fn discover(hosts: &[String], config: &Config) -> Discovered {
-    let mut survey = Survey { hosts, config, edges: Vec::new(), unreachable: Vec::new() };
+    let mut survey = Survey { hosts, config, edges: Vec::new(), places: HashMap::new(), unreachable: Vec::new() };
     survey.run(false).await;
     let (clusters, decided) = grouping::clusters_from(hosts.len() + 1, &survey.edges);
     let (clusters, decided) = if decided == Decided::RoundTrips {
@@ -86,17 +88,18 @@ struct Survey<'a> {
     hosts: &'a [String],
     config: &'a Config,
     edges: Vec<Edge>,
+    /// Where in `edges` a pair is, the lower number first.
+    places: HashMap<(u32, u32), usize>,
     unreachable: Vec<(u32, String)>,
 }
 
 impl Survey<'_> {
-    /// Measures round trips, or round trips and rates in their place.
+    /// Measures round trips, or rates beside them.
     async fn run(&mut self, rate: bool) {
         let all: Vec<u32> = (1..=self.hosts.len() as u32).filter(|h| !self.is_unreachable(*h)).collect();
         let told = measure(&self.names(&all), rate, self.config.token.as_ref()).await;
         self.unreachable
             .extend(all.iter().zip(&told).filter_map(|(host, told)| Some((*host, told.as_ref().err()?.to_string()))));
-        self.edges.clear();
         self.add(0, &all, told.iter().map(|t| t.as_ref().ok().copied()));
         let reached: Vec<u32> = all.into_iter().filter(|h| !self.is_unreachable(*h)).collect();
         if self.hosts.len() < MAX_ALL_PAIRS {
@@ -167,8 +170,21 @@ impl Survey<'_> {
 
     fn add(&mut self, from: u32, targets: &[u32], answers: impl Iterator<Item = Option<Measured>>) {
         let sane = |m: &Measured| m.rtt_us.is_finite() && m.rtt_us >= 0.0;
-        let told = targets.iter().zip(answers).filter_map(|(to, answer)| Some((*to, answer.filter(sane)?)));
-        self.edges.extend(told.map(|(to, m)| Edge { from, to, rtt_us: m.rtt_us, rate_bytes_s: m.rate_bytes_s }));
+        for (to, measured) in targets.iter().zip(answers).filter_map(|(to, answer)| Some((*to, answer.filter(sane)?))) {
+            let new = Edge { from, to, rtt_us: measured.rtt_us, rate_bytes_s: measured.rate_bytes_s };
+            match self.places.entry((from.min(to), from.max(to))) {
+                Occupied(place) => {
+                    // Rates fill queues: the round trip from before is the path's.
+                    let edge = &mut self.edges[*place.get()];
+                    edge.rtt_us = edge.rtt_us.min(new.rtt_us);
+                    edge.rate_bytes_s = new.rate_bytes_s.or(edge.rate_bytes_s);
+                }
+                Vacant(place) => {
+                    place.insert(self.edges.len());
+                    self.edges.push(new);
+                }
+            }
+        }
     }
 
     fn names(&self, hosts: &[u32]) -> Vec<String> {
@@ -271,7 +287,7 @@ mod tests {
         assert_eq!(found.unreachable.iter().map(|(h, _)| *h).collect::<Vec<_>>(), [hosts as u32 + 1]);
         assert!(found.unreachable[0].1.contains("cannot reach"), "{:?}", found.unreachable);
         assert!(found.edges.iter().all(|e| e.rtt_us > 0.0));
-        let rated = found.edges.iter().all(|e| e.rate_bytes_s.is_some_and(|r| r > 0.0));
+        let rated = hosts == 0 || found.edges.iter().any(|e| e.rate_bytes_s.is_some_and(|r| r > 0.0));
         assert!(rated || found.decided == Decided::RoundTrips);
         assert_eq!(found.clusters.len(), hosts + 2);
         assert!((0..=hosts).all(|h| found.clusters[h] != found.clusters[hosts + 1]), "who is not there is alone");

@@ -182,7 +182,7 @@ fn keep_lines(stderr: impl Read, host: &str, kept: &Mutex<VecDeque<String>>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        let line = plain(String::from_utf8_lossy(&line).trim());
         tracing::info!(%host, "{line}");
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back(line);
@@ -190,6 +190,12 @@ fn keep_lines(stderr: impl Read, host: &str, kept: &Mutex<VecDeque<String>>) {
             kept.pop_front();
         }
     }
+}
+
+/// Errors of a server with `--json` are objects.
+fn plain(line: &str) -> String {
+    let object: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    object.as_ref().and_then(|o| o.get("error")?.as_str()).unwrap_or(line).to_owned()
 }
 
 /// 256 random bits.
@@ -216,6 +222,12 @@ mod tests {
         assert!(
             ["", "motd", "{}", "{\"listening\":1}", "{\"listening\":\"x\"}"].iter().all(|l| parse_ready(l).is_none())
         );
+    }
+
+    #[test]
+    fn errors_are_told_as_text() {
+        assert_eq!(plain("{\"error\":\"--root x: no\"}"), "--root x: no");
+        assert!(["Permission denied", "{}", "{\"error\":1}"].iter().all(|line| plain(line) == *line));
     }
 
     #[test]
