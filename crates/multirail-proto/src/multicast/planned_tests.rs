@@ -242,7 +242,8 @@ proptest! {
         }
         let was_finished = net.finished.contains(&net.members.root());
         net.finished.remove(&victim);
-        net.revive(victim, if keeps { held } else { PieceSet::none(count) });
+        let (before, kept) = (net.came.len(), if keeps { held } else { PieceSet::none(count) });
+        net.revive(victim, kept.clone());
         if was_finished {
             // Nobody asks for it any more: its parents are told that it is there.
             for tree in net.routes.trees() {
@@ -253,6 +254,10 @@ proptest! {
         // Retries stop when all is done, so this ends.
         net.run_until(u64::MAX);
         net.assert_all_have_all();
+        let mut once = kept;
+        for (_, _, piece, _) in net.came[before..].iter().filter(|(_, to, ..)| *to == victim) {
+            prop_assert!(once.insert(*piece), "piece {} was there, and was sent", piece);
+        }
     }
 }
 
