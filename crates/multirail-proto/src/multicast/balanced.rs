@@ -2,18 +2,20 @@
 //! and no further.
 //!
 //! The paper leaves out how its trees are found. Here: candidates ([`super::balanced_candidates`]), then a linear program for
-//! their rates. With four clusters the candidates are all trees there are, so that the result is the best there is.
+//! their rates. With up to five clusters the candidates are all trees there are.
 
 use super::balanced_candidates::candidates;
 use super::bandwidths::Bandwidths;
+use super::fpfr;
 use super::members::Members;
 use super::plan::{MAX_TREES, PlanError, Tree};
 use super::trees::{ClusterTree, chain, gateway, over_hosts};
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use std::collections::BTreeMap;
 
-/// Most variables of the linear program.
-const MAX_CANDIDATES: usize = 4096;
+/// Most links of all candidates together where each tree is there with several choices of hosts: the linear program takes long
+/// with more.
+const MAX_LINKS: usize = 30_000;
 /// A tree with a smaller part of the whole than this is left out: it is nothing but rounding.
 const LEAST_SHARE: f64 = 1e-6;
 
@@ -24,6 +26,9 @@ enum Resource {
     HostOut(u32),
     HostIn(u32),
 }
+
+/// How often each is used.
+type Uses = BTreeMap<Resource, f64>;
 
 /// A tree over clusters, and which hosts speak for them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,37 +55,52 @@ pub(super) fn trees(members: &Members, bandwidths: &Bandwidths) -> Result<Vec<Tr
 
 /// Those of the candidates that get a rate, with it.
 fn rated(members: &Members, bandwidths: &Bandwidths) -> Result<Vec<(Candidate, f64)>, PlanError> {
-    let trees = candidates(members, bandwidths)?;
+    let simple = fpfr::cluster_trees(members, bandwidths)?;
+    let candidates = with_turns(members, bandwidths, candidates(members, bandwidths, &simple));
+    let uses: Vec<Uses> = candidates.iter().map(|one| one.uses(members, bandwidths)).collect();
+    let rates = fit(&uses, solve(&candidates, &uses, bandwidths)?, bandwidths);
+
+    // Among many clusters the candidates are few of all trees, and FPFR's own rates may be better.
+    let (simple, simple_rates): (Vec<_>, Vec<_>) = simple.into_iter().unzip();
+    let simple: Vec<Candidate> =
+        simple.into_iter().enumerate().map(|(turn, clusters)| Candidate { clusters, turn }).collect();
+    let simple_uses: Vec<Uses> = simple.iter().map(|one| one.uses(members, bandwidths)).collect();
+    let simple_rates = fit(&simple_uses, simple_rates, bandwidths);
+
+    let sum = |rates: &[f64]| -> f64 { rates.iter().sum() };
+    let best = if sum(&rates) >= sum(&simple_rates) { (candidates, rates) } else { (simple, simple_rates) };
+    let total = sum(&best.1);
+    if total.is_nan() || total <= 0.0 {
+        return Err(PlanError::Rates("hosts carry nothing between clusters".to_owned()));
+    }
+    Ok(best.0.into_iter().zip(best.1).filter(|(_, rate)| *rate > total * LEAST_SHARE).collect())
+}
+
+/// Every tree with several choices of hosts, where hosts are a limit. With few trees, each is there for every host of the
+/// largest cluster; with many, all together are.
+fn with_turns(members: &Members, bandwidths: &Bandwidths, trees: Vec<ClusterTree>) -> Vec<Candidate> {
+    let largest = members.clusters().iter().map(Vec::len).max().unwrap_or(1);
     let turns = match bandwidths.access_bytes_s {
         None => 1,
-        Some(_) => {
-            let largest = members.clusters().iter().map(Vec::len).max().unwrap_or(1);
-            largest.min(MAX_CANDIDATES / trees.len()).max(1)
-        }
+        Some(_) => largest.min(MAX_LINKS / (trees.len() * members.clusters().len())).max(1),
     };
-    let of_turn = |turn| trees.iter().map(move |clusters| Candidate { clusters: clusters.clone(), turn });
-    let candidates: Vec<Candidate> = (0..turns).flat_map(of_turn).collect();
-    let uses: Vec<BTreeMap<Resource, f64>> = candidates.iter().map(|one| one.uses(members, bandwidths)).collect();
-    let mut rates = solve(&candidates, &uses, bandwidths)?;
+    let of_tree = |(place, clusters): (usize, ClusterTree)| {
+        let turn = move |turn| (place * turns + turn) % largest;
+        (0..turns).map(move |one| Candidate { clusters: clusters.clone(), turn: turn(one) })
+    };
+    trees.into_iter().enumerate().flat_map(of_tree).collect()
+}
 
-    // The solver keeps limits within its tolerance; the plan keeps them.
-    let excess = loads(&uses, &rates).into_iter().map(|(resource, load)| load / resource.capacity(bandwidths));
+/// All rates in proportion, so that nothing carries more than it can: the solver keeps limits within its tolerance only.
+fn fit(uses: &[Uses], mut rates: Vec<f64>, bandwidths: &Bandwidths) -> Vec<f64> {
+    let excess = loads(uses, &rates).into_iter().map(|(resource, load)| load / resource.capacity(bandwidths));
     let excess = excess.fold(1.0, f64::max);
-    let total: f64 = rates.iter().sum();
-    if !(excess.is_finite() && total > 0.0) {
-        let reached = "hosts can carry nothing between clusters, or the solver gave up";
-        return Err(PlanError::Rates(reached.to_owned()));
-    }
     rates.iter_mut().for_each(|rate| *rate /= excess);
-    Ok(candidates.into_iter().zip(rates).filter(|(_, rate)| *rate > total * LEAST_SHARE).collect())
+    rates
 }
 
 /// The rates with the largest sum.
-fn solve(
-    candidates: &[Candidate],
-    uses: &[BTreeMap<Resource, f64>],
-    bandwidths: &Bandwidths,
-) -> Result<Vec<f64>, PlanError> {
+fn solve(candidates: &[Candidate], uses: &[Uses], bandwidths: &Bandwidths) -> Result<Vec<f64>, PlanError> {
     let all = uses.iter().flat_map(|uses| uses.keys());
     // In units of the largest capacity: the solver's tolerance is absolute.
     let unit = all.map(|resource| resource.capacity(bandwidths)).fold(0.0, f64::max);
@@ -104,7 +124,7 @@ fn solve(
 }
 
 /// What each resource carries, bytes/s.
-fn loads(uses: &[BTreeMap<Resource, f64>], rates: &[f64]) -> BTreeMap<Resource, f64> {
+fn loads(uses: &[Uses], rates: &[f64]) -> BTreeMap<Resource, f64> {
     let mut loads = BTreeMap::new();
     for (uses, rate) in uses.iter().zip(rates).filter(|(_, rate)| **rate > 0.0) {
         for (resource, times) in uses {
@@ -128,8 +148,8 @@ impl Resource {
 
 impl Candidate {
     /// What it takes of every resource, as a multiple of its rate.
-    fn uses(&self, members: &Members, bandwidths: &Bandwidths) -> BTreeMap<Resource, f64> {
-        let mut uses = BTreeMap::new();
+    fn uses(&self, members: &Members, bandwidths: &Bandwidths) -> Uses {
+        let mut uses = Uses::new();
         for (to, from) in self.clusters.iter().enumerate() {
             let Some(from) = from.map(|from| from as usize) else { continue };
             let mut take = |resource| *uses.entry(resource).or_insert(0.0) += 1.0;

@@ -6,30 +6,34 @@
 
 use super::balanced_shortest::shortest_tree;
 use super::bandwidths::Bandwidths;
-use super::fpfr;
 use super::members::Members;
-use super::plan::PlanError;
 use super::trees::ClusterTree;
 use std::collections::BTreeSet;
 
 /// All trees are looked at up to this number of clusters: 125 of five.
 const MAX_ENUMERATED: usize = 5;
-/// Most trees that a packing takes.
+/// Beyond that, most trees; and most links of all trees together, because the linear program takes long with more.
 const MAX_FOUND: usize = 400;
-/// And most rounds, because trees come again.
-const MAX_ROUNDS: usize = 1200;
+const MAX_FOUND_LINKS: usize = 8000;
+/// Rounds of the packing for each tree that is wanted, because trees come again.
+const ROUNDS: usize = 3;
 /// How much longer the scarcest link of a tree becomes by it.
 const STEP: f64 = 0.15;
 
-/// The candidates, at least one.
-pub(super) fn candidates(members: &Members, bandwidths: &Bandwidths) -> Result<Vec<ClusterTree>, PlanError> {
-    // Finds out whether there is a tree at all; and with these among them, the result is never behind FPFR's.
-    let simple = fpfr::cluster_trees(members, bandwidths)?.into_iter().map(|(tree, _)| tree);
-    let found = match members.clusters().len() {
-        few if few <= MAX_ENUMERATED => enumerate(members, bandwidths),
-        _ => pack(members, bandwidths, simple.collect()),
-    };
-    Ok(found.into_iter().collect())
+/// The candidates; `simple` are FPFR's trees, of which there is at least one, the best first.
+pub(super) fn candidates(
+    members: &Members,
+    bandwidths: &Bandwidths,
+    simple: &[(ClusterTree, f64)],
+) -> Vec<ClusterTree> {
+    let count = members.clusters().len();
+    if count <= MAX_ENUMERATED {
+        return enumerate(members, bandwidths).into_iter().collect();
+    }
+    let limit = MAX_FOUND.min(MAX_FOUND_LINKS / count).max(2);
+    let mut found: BTreeSet<ClusterTree> = simple.iter().take(limit / 2).map(|(tree, _)| tree.clone()).collect();
+    pack(members, bandwidths, &mut found, limit);
+    found.into_iter().collect()
 }
 
 /// All trees over links that carry something.
@@ -55,8 +59,8 @@ fn is_without_circle(tree: &ClusterTree, start: usize) -> bool {
     way.all(|at| at as usize != start)
 }
 
-/// `found`, and the trees of a packing of links and of what clusters' hosts carry together.
-fn pack(members: &Members, bandwidths: &Bandwidths, mut found: BTreeSet<ClusterTree>) -> BTreeSet<ClusterTree> {
+/// Adds to `found` the trees of a packing of links and of what clusters' hosts carry together, until they are `limit`.
+fn pack(members: &Members, bandwidths: &Bandwidths, found: &mut BTreeSet<ClusterTree>, limit: usize) {
     let count = members.clusters().len();
     let root = members.cluster(members.root()) as usize;
     let access: Vec<f64> = (0..count).map(|cluster| bandwidths.cluster_access(members, cluster)).collect();
@@ -65,8 +69,7 @@ fn pack(members: &Members, bandwidths: &Bandwidths, mut found: BTreeSet<ClusterT
     pairs().for_each(|(from, to)| links[from][to] = 1.0 / bandwidths.link(from, to));
     // A host that carries nothing has infinite length, one without limit none.
     let (mut sends, mut receives) = (inverse(&access), inverse(&access));
-    let limit = found.len() + MAX_FOUND;
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..ROUNDS * limit {
         let length = |from: usize, to: usize| links[from][to] + sends[from] + receives[to];
         let Some(tree) = shortest_tree(count, root, length) else { break };
         let mut children = vec![0.0; count];
@@ -85,7 +88,6 @@ fn pack(members: &Members, bandwidths: &Bandwidths, mut found: BTreeSet<ClusterT
             break;
         }
     }
-    found
 }
 
 fn inverse(capacities: &[f64]) -> Vec<f64> {
@@ -102,7 +104,7 @@ mod tests {
         for (count, trees) in [(2, 1), (3, 3), (4, 16), (5, 125)] {
             let members = Members::new((0..count).collect(), 1).unwrap();
             let links = Bandwidths::of_links(vec![vec![1.0; count as usize]; count as usize]);
-            assert_eq!(candidates(&members, &links).unwrap().len(), trees);
+            assert_eq!(candidates(&members, &links, &[]).len(), trees);
         }
     }
 
@@ -110,6 +112,6 @@ mod tests {
     fn trees_take_only_links_that_carry_something() {
         let members = Members::new(vec![0, 1, 2], 0).unwrap();
         let links = Bandwidths::of_links(vec![vec![0.0, 1.0, 0.0], vec![1.0, 0.0, 1.0], vec![1.0, 1.0, 0.0]]);
-        assert_eq!(candidates(&members, &links).unwrap(), [vec![None, Some(0), Some(1)]]);
+        assert_eq!(candidates(&members, &links, &[]), [vec![None, Some(0), Some(1)]]);
     }
 }
