@@ -1,8 +1,9 @@
-"""Measures a plan of `kind = "multicast"`: the same file to all hosts of a network, method beside method, in the same scenario.
+"""Measures a plan with `measures = "multicast"`: the same file to all hosts of a network, method beside method, in the same scenario.
 
-    [[network]]   name, clusters = { a = 4, … }; also file_mb, rate_scale, delay, queue, access, hosts_a_cluster
+    [[network]]   name, clusters = { a = 4, … }; also file_mb, rate_scale, delay, queue, access, repeats, is_sparse (the file is a hole),
+                  link_mbit_s (in the scenario `equal`)
     [[line]]      name, program (multicast_PROGRAM.py), and what that wants: method, is_tuned, settings, …; also networks and scenarios
-                  where it is measured, and file_share: of the file, where it would take too long
+                  where it is measured, the largest size of message, and file_share: of the file, where it would take too long
     scenarios     see multicast_scenario.py; or `sizes`: messages in the scenario `fast`
     repeats       how often each is measured; the lines' order turns with each
     [quick]       what QUICK=1 measures instead: networks, scenarios, lines, sizes, file_mb
@@ -10,15 +11,15 @@
 A program is a module with
 
     available(net)            None, or why it cannot run here
-    session(net, line)        a context manager; what it gives has broadcast(file, begin, limit_s) -> dict. It calls `begin()`, which
-                              gives `time.monotonic()`, when the broadcast begins, and says `seconds` from there until the last host has
-                              everything; `setup_s` before; `received`: files that are compared with the source. Those whose ranks or
-                              servers stay also have message(size_bytes, begin, limit_s).
+    session(net, line)        a context manager; what it gives has broadcast(file, begin, limit_s, point) -> dict. It calls `begin()`,
+                              which gives `time.monotonic()`, when the broadcast begins, and says `seconds` from there until the last
+                              host has everything; `setup_s` before; `received`: files that are compared with the source.
 """
 
 import contextlib
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -35,9 +36,10 @@ BLOCK = 1 << 20
 # Above this share of busy processors they, and not the network, were the limit.
 BUSY_SHARE = 0.90
 # A broadcast may take so many times its bound, and so many seconds besides.
-LIMIT_BOUNDS, LIMIT_S = 30, 20
+LIMIT_BOUNDS, LIMIT_S = 80, 30
 # One value a repeat.
-FIELDS = ("seconds", "mb_s", "setup_s", "wan_copies", "cpu_busy_share", "cpu_s", "peers_cpu_s")
+FIELDS = ("seconds", "mb_s", "setup_s", "wan_copies", "cpu_busy_share", "cpu_s", "peers_cpu_s", "memory_peak_mib", "died", "returned",
+          "returned_s", "resumed_bytes")
 
 
 def measure(plan, multirail, quick, emit):
@@ -59,7 +61,8 @@ def first_scenario(table):
 
 
 def events_on(network, name, **options):
-    return scenario.events(name, rate_scale=network.get("rate_scale", 1.0), link_mbit_s=network.get("link_mbit_s"), **options)
+    found = scenario.events(name, rate_scale=network.get("rate_scale", 1.0), link_mbit_s=network.get("link_mbit_s"), **options)
+    return scenario.only(found, network["clusters"])
 
 
 def access_bytes_s(network):
@@ -121,19 +124,22 @@ class Point:
         return self._bounds[size]
 
     def file(self, size):
-        path = self.net.folder(self.net.root) / "source" / f"file-{size}"
+        path = self.net.work / "source" / f"file-{size}"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             with open(path, "wb") as file:
+                if self.network.get("is_sparse"):
+                    file.truncate(size)
+                    return path
                 for start in range(0, size, BLOCK):
                     file.write(os.urandom(min(BLOCK, size - start)))
         return path
 
 
 def rows_of_point(plan, table, net, lines, name, size, quick):
-    lines = [line for line in lines if name in line.get("scenarios", [name])]
+    lines = [line for line in lines if name in line.get("scenarios", [name]) and (size or 0) <= size_bytes(line.get("largest", size or 0))]
     point = Point(net, name, size, table.get("seed", 1))
-    repeats = QUICK_REPEATS if quick else table.get("repeats", DEFAULT_REPEATS)
+    repeats = QUICK_REPEATS if quick else net.network.get("repeats", table.get("repeats", DEFAULT_REPEATS))
     found = {line["name"]: {"line": line["name"], **{field: [] for field in FIELDS}} for line in lines}
     failed = {}
     for repeat in range(repeats):
@@ -149,8 +155,8 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
                 continue
             row = found[line["name"]]
             for field in FIELDS:
-                if field in one:
-                    row[field].append(round(one[field], 4))
+                if one.get(field) is not None:
+                    row[field].append(round(one[field], 4) if isinstance(one[field], float) else one[field])
             row |= {key: value for key, value in one.items() if key not in FIELDS}
             print(f"{plan.name}: {net.network['name']}, {name}, {line['name']}: {one['mb_s']:.3f} MB/s, {one['share']:.2f} of the bound, "
                   f"{one['wan_copies']:.2f} copies, busy {one['cpu_busy_share']:.0%}", file=sys.stderr, flush=True)
@@ -173,7 +179,7 @@ def broadcast(net, line, point):
     file, limit_s = point.file(size), LIMIT_BOUNDS * bound_s + LIMIT_S
     net.set_rates(events[0][1])
     cpu = Cpu()
-    with net.playing(events) as play, program_of(line).session(net, line) as session, received_nothing(net):
+    with received_nothing(net), net.playing(events) as play, program_of(line).session(net, line) as session:
         before = {}
 
         def begin():
@@ -182,7 +188,7 @@ def broadcast(net, line, point):
             play()
             return time.monotonic()
 
-        one = session.broadcast(file, begin, limit_s)
+        one = session.broadcast(file, begin, limit_s, point)
         used, after = cpu.take(), net.links()
         received = one.pop("received")
         for path in received:
@@ -199,14 +205,12 @@ def broadcast(net, line, point):
 
 @contextlib.contextmanager
 def received_nothing(net):
-    """Memory is given back after each broadcast."""
+    """Before the block, and after it: memory is given back after each broadcast."""
     try:
         yield
     finally:
         for host in net.hosts:
-            for path in net.folder(host).iterdir():
-                if path.is_file():
-                    path.unlink()
+            shutil.rmtree(net.folder(host))
 
 
 def is_equal(one, other):

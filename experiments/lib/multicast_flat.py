@@ -64,7 +64,7 @@ class Flat:
     def __init__(self, net):
         self.net = net
 
-    def broadcast(self, file, begin, limit_s):
+    def broadcast(self, file, begin, limit_s, _point):
         net, setup = self.net, time.monotonic()
         others = [host for host in net.hosts if host is not net.root]
         received = {host.name: net.folder(host) / file.name for host in others}

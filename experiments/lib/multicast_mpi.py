@@ -55,10 +55,8 @@ class Ranks:
     def __init__(self, mpirun, setup_s):
         self.mpirun, self.setup_s = mpirun, setup_s
 
-    def broadcast(self, file, begin, limit_s):
-        return self.message(file.stat().st_size, begin, limit_s)
-
-    def message(self, size_bytes, begin, limit_s):
+    def broadcast(self, file, begin, limit_s, _point):
+        size_bytes = file.stat().st_size
         if size_bytes <= WARM_UP_BYTES:
             # Connections are made by the first message that needs them.
             self.mpirun.tell(f"{size_bytes}w")

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import os
-import pathlib
 import queue
 import signal
 import subprocess
@@ -27,6 +26,13 @@ class Host(NamedTuple):
     name: str
     cluster: str
     address: str
+
+
+def memory_peak_bytes(pid):
+    """The most that a process has had in memory; 0 if it is gone."""
+    with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/status") as status:
+        return next(int(row.split()[1]) << 10 for row in status if row.startswith("VmHWM"))
+    return 0
 
 
 class Clusters(Lab):
@@ -198,12 +204,7 @@ class Peers:
 
     def memory_peak_bytes(self):
         """The most that each has had in memory, by host."""
-        found = {}
-        for name, process in self.processes.items():
-            with contextlib.suppress(OSError):
-                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-                found[name] = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
-        return found
+        return {name: memory_peak_bytes(process.pid) for name, process in self.processes.items()}
 
     def finish(self):
         """Nothing more comes: who reads is to end by itself."""

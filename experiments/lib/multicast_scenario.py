@@ -61,6 +61,11 @@ def events(name, *, seed=1, rate_scale=1.0, times=1.0, link_mbit_s=None):
     return found
 
 
+def only(found, clusters):
+    """Without links of clusters that are not there."""
+    return [(at_s, {pair: rate for pair, rate in rates.items() if set(pair) <= set(clusters)}) for at_s, rates in found]
+
+
 def link_words(rates):
     """As `multirail lab` takes them: "a-b=80000kbit"."""
     return [f"{one}-{other}={rate}kbit" for (one, other), rate in rates.items()]

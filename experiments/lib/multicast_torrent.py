@@ -101,7 +101,7 @@ class Swarm:
     def __init__(self, net, line):
         self.net, self.line = net, line
 
-    def broadcast(self, file, begin, limit_s):
+    def broadcast(self, file, begin, limit_s, _point):
         net, setup = self.net, time.monotonic()
         torrent, job_path = net.work / "torrent", net.work / "torrent-job.json"
         torrent.write_bytes(make_torrent(file, self.line.get("piece_kib", 64) << 10))

@@ -67,7 +67,7 @@ class Plan:
     @property
     def is_multicast(self):
         """Whether multicast.py measures it: one to many, on clusters of hosts."""
-        return self.table.get("kind") == "multicast"
+        return self.table.get("measures") == "multicast"
 
     @property
     def networks(self):

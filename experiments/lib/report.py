@@ -26,7 +26,7 @@ def measured_on(host, plan):
     quick = " A quick run: fewer sizes and repeats." if plan.get("quick") else ""
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
             f"{host['memory_gib']} GiB, Linux {host['kernel']}, {host['congestion_control']}. "
-            f"{'All' if plan.get('kind') == 'multicast' else 'Both'} hosts are namespaces of that one machine.{quick}")
+            f"{'All' if plan.get('measures') == 'multicast' else 'Both'} hosts are namespaces of that one machine.{quick}")
 
 
 def claim_row(claim):

@@ -106,10 +106,9 @@ class Results:
 
     def points(self, default=DEFAULT, not_real=NOT_REAL):
         """The default beside the best line, wherever it was measured."""
-        if self.plan.get("kind") == "multicast":
-            import multicast_results  # it builds on this module
+        import multicast_results  # it builds on this module
 
-            yield from multicast_results.points(self.rows)
+        yield from multicast_results.points(self.rows)
         for network in self.networks:
             for size in self.sizes(network):
                 ours = self.median(default, size, network=network)
