@@ -1,5 +1,6 @@
 //! What is simulated: hosts, links between clusters, and what happens to them.
 
+use crate::multicast::bound::{Rates, bound_time_us};
 use crate::multicast::members::{MemberId, Members, MembersError};
 use crate::multicast::pieces::Pieces;
 use crate::rng::Rng;
@@ -163,6 +164,31 @@ impl Scenario {
     pub fn round_trip_us(mut self, wan_us: u64) -> Self {
         self.wan_delay_us = wan_us / 2;
         self
+    }
+
+    /// The rates between clusters from each moment on, as [`bound_time_us`] wants them.
+    pub fn rates(&self) -> Vec<Rates> {
+        let mut rates = vec![Rates { from_us: 0, link_bytes_s: self.wan_bytes_s.clone() }];
+        let mut changes: Vec<&At> = self.schedule.iter().collect();
+        changes.sort_by_key(|at| at.at_us);
+        for at in changes {
+            let Change::WanRate { from, to, bytes_s } = at.change else { continue };
+            let last = rates[rates.len() - 1].clone();
+            if last.from_us < at.at_us {
+                rates.push(Rates { from_us: at.at_us, ..last });
+            }
+            if let Some(now) = rates.last_mut() {
+                now.link_bytes_s[from as usize][to as usize] = bytes_s.max(MIN_RATE_BYTES_S);
+            }
+        }
+        rates
+    }
+
+    /// What no method can beat, by the links between clusters and their delay; 0 for one cluster.
+    pub fn bound_us(&self) -> Option<u64> {
+        let root_cluster = self.members.cluster(self.members.root()) as usize;
+        let bound_us = bound_time_us(root_cluster, &self.rates(), self.pieces.total_bytes as f64)?;
+        Some(if self.wan_bytes_s.len() > 1 { bound_us + self.wan_delay_us } else { 0 })
     }
 
     /// `share` of the hosts, never the root, die at random moments before `until_us`, for good.

@@ -20,6 +20,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) state: State,
+    /// Whether the other one asked for a session, too, while it was connecting.
+    pub(super) both_ask: bool,
     /// The one who has not noticed yet that the other died.
     pub(super) stale_for: Option<MemberId>,
     /// Counts the attempts to connect: what comes of an earlier one is void.
@@ -62,7 +64,7 @@ impl Sessions {
         let (low, high) = (one.min(other), one.max(other));
         let number = *self.number_of.entry((low, high)).or_insert_with(|| {
             let flows = [links.open(low, high), links.open(high, low)];
-            self.sessions.push(Session { state: State::Idle, stale_for: None, attempt: 0, flows });
+            self.sessions.push(Session { state: State::Idle, both_ask: false, stale_for: None, attempt: 0, flows });
             self.peers[low as usize].push(high);
             self.peers[high as usize].push(low);
             self.sessions.len() as u32 - 1

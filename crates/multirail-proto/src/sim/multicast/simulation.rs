@@ -180,7 +180,10 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         }
         match session.state {
             // The other's own knock will find nobody.
-            State::Connecting { by } if by == other => return,
+            State::Connecting { by } if by == other => {
+                session.both_ask = false;
+                return;
+            }
             State::Connecting { .. } | State::Idle => session.attempt += 1,
             State::Accepted { .. } | State::Up => {
                 session.attempt += 1;
@@ -188,6 +191,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             }
         }
         session.state = State::Idle;
+        let other_asks = std::mem::take(&mut session.both_ask);
         let (stale, attempt, flows) = (session.stale_for.is_some(), session.attempt, session.flows);
         for flow in flows {
             self.lost_bytes += self.links.reset(flow);
@@ -199,6 +203,8 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         if stale {
             let at_ns = self.queue.now_ns() + self.scenario.detect_us * 1000;
             self.queue.push(at_ns, Event::Detect { by: other, dead, attempt });
+        } else if other_asks {
+            self.connect(other, dead);
         }
     }
 
@@ -214,6 +220,8 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             session.state = State::Connecting { by: from };
             let attempt = session.attempt;
             self.queue.push(self.queue.now_ns() + delay_ns, Event::Knock { from, to, attempt });
+        } else if session.state == (State::Connecting { by: to }) {
+            session.both_ask = true;
         }
     }
 
@@ -231,6 +239,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             return;
         }
         session.state = State::Accepted { by: from };
+        session.both_ask = false;
         let was_stale = session.stale_for.take().is_some();
         self.queue.push(now_ns + delay_ns, Event::Answer { from, to, attempt });
         if was_stale {
@@ -256,6 +265,9 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             session.state = State::Idle;
         } else {
             return;
+        }
+        if std::mem::take(&mut session.both_ask) {
+            self.connect(dead, by);
         }
         self.feed(by, Input::Down(dead));
     }
