@@ -14,6 +14,7 @@ mod balanced;
 mod balanced_candidates;
 mod balanced_shortest;
 pub mod bandwidths;
+pub mod bittorrent;
 pub mod bound;
 mod bound_flow;
 mod fpfr;
@@ -27,6 +28,7 @@ pub mod plan;
 pub mod planned;
 mod planned_child;
 pub mod planned_routes;
+pub mod sync;
 #[cfg(test)]
 mod tests;
 mod trees;
