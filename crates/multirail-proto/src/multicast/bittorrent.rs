@@ -190,7 +190,7 @@ impl Bittorrent {
         match message {
             Message::Bitfield(bits) => {
                 let Some(has) = PieceSet::from_bytes(self.held.pieces(), &bits) else { return };
-                peer.lacked = has.without(&self.held).count() as u32;
+                peer.lacked = has.count_without(&self.held);
                 peer.has = has;
                 self.see(now_us, from);
             }
@@ -417,7 +417,7 @@ fn draw(rng: &mut Rng, has: &PieceSet, taken: &PieceSet) -> Option<u32> {
             return Some(piece);
         }
     }
-    let count = has.without(taken).count() as u64;
+    let count = u64::from(has.count_without(taken));
     has.without(taken).nth(rng.below(count) as usize)
 }
 

@@ -11,6 +11,7 @@
 //! A run depends on nothing but its arguments: the same scenario and the same nodes give the same outcome.
 
 mod links;
+mod methods;
 mod outcome;
 mod queue;
 mod scenario;
@@ -19,6 +20,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub use methods::run_method;
 pub use outcome::{End, Outcome, Traffic};
 pub use scenario::{At, Change, GIGABIT_BYTES_S, HostLinks, MIN_RATE_BYTES_S, Scenario, Until, Wan};
 pub use simulation::run;

@@ -1,0 +1,71 @@
+//! A scenario by a method's name.
+
+use super::outcome::Outcome;
+use super::scenario::Scenario;
+use super::simulation::run;
+use crate::multicast::adaptive::Adaptive;
+use crate::multicast::bandwidths::Bandwidths;
+use crate::multicast::bittorrent::Bittorrent;
+use crate::multicast::members::MemberId;
+use crate::multicast::method::Method;
+use crate::multicast::mob::Mob;
+use crate::multicast::node::Node;
+use crate::multicast::pieces::PieceSet;
+use crate::multicast::plan::{Plan, PlanError};
+use crate::multicast::planned::Planned;
+use crate::multicast::planned_routes::Routes;
+use std::sync::Arc;
+
+/// Simulates `scenario` by `method`; `seed` is for the methods that draw. Those that plan are told the rates at the beginning.
+pub fn run_method(scenario: &Scenario, method: Method, seed: u64) -> Result<Outcome, PlanError> {
+    let (members, pieces) = (scenario.members.clone(), scenario.pieces);
+    let routes = match method {
+        Method::Adaptive | Method::Mob | Method::Bittorrent => None,
+        _ => {
+            let plan = Plan::of(method, &members, Some(&scenario.bandwidths()))?;
+            Some(Arc::new(Routes::new(&members, plan, pieces)?))
+        }
+    };
+    Ok(run(scenario, |me: MemberId, held: PieceSet| -> Box<dyn Node> {
+        match (method, &routes) {
+            (_, Some(routes)) => Box::new(Planned::new(me, routes.clone(), held)),
+            (Method::Mob, _) => Box::new(Mob::new(members.clone(), me, pieces, held, seed)),
+            (Method::Bittorrent, _) => Box::new(Bittorrent::new(members.clone(), me, pieces, held, seed)),
+            _ => Box::new(Adaptive::new(members.clone(), me, pieces, held, seed)),
+        }
+    }))
+}
+
+impl Scenario {
+    /// What planners are told: the rates at the beginning, and what each host can carry to and from outside.
+    pub fn bandwidths(&self) -> Bandwidths {
+        let access =
+            |host: &super::scenario::HostLinks| host.lan_bytes_s.min(host.wan_out_bytes_s).min(host.wan_in_bytes_s);
+        let access_bytes_s = Some(self.hosts.iter().map(access).collect());
+        Bandwidths { link_bytes_s: self.wan_bytes_s.clone(), access_bytes_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{End, Wan};
+    use super::*;
+    use crate::multicast::pieces::Pieces;
+
+    #[test]
+    fn every_method_brings_everything_to_everyone_and_none_beats_the_bound() {
+        let pieces = Pieces { total_bytes: 16 << 20, piece_bytes: 64 << 10 };
+        for (sizes, seed) in [([4; 4], 1), ([1, 2, 3, 5], 2)] {
+            let scenario = Scenario::four_clusters(sizes, Wan::Fast, 1.0, pieces).unwrap();
+            let bound_us = scenario.bound_us().unwrap();
+            for method in Method::ALL {
+                let outcome = run_method(&scenario, method, seed).unwrap();
+                assert_eq!((outcome.end, outcome.mistakes), (End::Done, 0), "{method}, {sizes:?}");
+                let makespan_us = outcome.makespan_us().unwrap();
+                assert!(makespan_us + 1 >= bound_us, "{method}, {sizes:?}: {makespan_us} us beats {bound_us} us");
+                let sum = outcome.arrived_bytes + outcome.lost_bytes + outcome.under_way_bytes;
+                assert_eq!(outcome.sent_bytes, sum, "{method}");
+            }
+        }
+    }
+}
