@@ -34,8 +34,8 @@ const ROUNDS: u64 = 5;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is sent first for a rate; and then, unless that took longer than [`LONG_PROBE`].
 const SHORT_PROBE_BYTES: u64 = 64 << 10;
-const LONG_PROBE_BYTES: u64 = 1 << 20;
-const LONG_PROBE: Duration = Duration::from_millis(20);
+const LONG_PROBE_BYTES: u64 = 512 << 10;
+const LONG_PROBE: Duration = Duration::from_millis(5);
 
 /// [`Request::Measure`]'s body: measure to these hosts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
