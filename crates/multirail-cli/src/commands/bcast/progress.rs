@@ -176,14 +176,13 @@ impl View {
 
 impl ClusterNow {
     fn line(&self) -> String {
-        let mut line = format!(
-            "{:<12} {:>3.0} %  {:>7.0} Mbit/s a host  {} of {} hosts complete",
-            self.name,
-            100.0 * self.share,
-            self.rate_mbit_s,
-            self.complete,
-            self.hosts
-        );
+        // What is complete has no rate any more, only the memory of one.
+        let rate = match self.complete + self.failed < self.hosts {
+            true => format!("{:>7.0} Mbit/s a host", self.rate_mbit_s),
+            false => format!("{:>21}", "-"),
+        };
+        let (share, complete, hosts) = (100.0 * self.share, self.complete, self.hosts);
+        let mut line = format!("{:<12} {share:>3.0} %  {rate}  {complete} of {hosts} hosts complete", self.name);
         for (count, what) in [(self.waiting, "waited for"), (self.failed, "failed")] {
             if count > 0 {
                 line += &format!(", {count} {what}");
@@ -291,6 +290,7 @@ mod tests {
         assert_eq!(shares, [("a", 1.0, 1, 1, 0), ("b", 0.5, 3, 0, 1)]);
         let slowest = now.slowest.as_ref().unwrap();
         assert_eq!((slowest.address.as_str(), slowest.share, now.eta_seconds), ("y", 0.25, Some(3.0)));
+        assert_eq!(now.clusters[0].line(), "a            100 %                      -  1 of 1 hosts complete");
         assert!(now.clusters[1].line().ends_with("0 of 3 hosts complete, 1 waited for, 1 failed"));
         assert_eq!(now.last_line(), "slowest y 25 %; 3 s left; a>b 500 B");
     }
