@@ -496,13 +496,12 @@ fn with_disk(options: &str, test: impl FnOnce(&Temp) + Send) {
             check(libc::mount(c"tmpfs".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), 0, options.as_ptr().cast()))
         }
     };
+    // Removed by this thread, for which nothing is mounted there.
+    let temp = Temp::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let temp = Temp::new();
-            match mount(&temp.join("to")) {
-                Ok(()) => test(&temp),
-                Err(error) => eprintln!("skipped: no tmpfs of its own ({error})"),
-            }
+        scope.spawn(|| match mount(&temp.join("to")) {
+            Ok(()) => test(&temp),
+            Err(error) => eprintln!("skipped: no tmpfs of its own ({error})"),
         });
     });
 }
