@@ -148,9 +148,9 @@ impl Target {
         self.root.open_dir(&self.base)
     }
 
-    /// Whether the destination is the name of the one source, and not the folder that it goes into.
-    pub(crate) fn renames(&self) -> bool {
-        self.rename.is_some()
+    /// The name that the one source gets; `None`: the destination is the folder that it goes into.
+    pub(crate) fn new_name(&self) -> Option<&OsStr> {
+        self.rename.as_deref()
     }
 
     /// What the user calls the place of `wire`, who calls the destination `destination`.

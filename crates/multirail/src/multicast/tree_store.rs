@@ -35,6 +35,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 /// Shorter files are written at once or nearly so: taking room for them first costs more than it saves.
 const RESERVE_FROM_BYTES: u64 = 1 << 20;
 
+/// What tells, in the hidden folder, which name the tree in it is about to get.
+const MARK: &str = "name";
+
 /// Where files go, as with the last argument of `cp`: into it if it is a directory, under its name otherwise. Unlike with `cp`, a tree
 /// that got the destination's name goes to the same place, and not into itself, when it is sent again.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +125,7 @@ impl TreeStore {
                 self.folder.remove_file(&part_name(entry)).map_err(|e| self.error(&files, entry, &e))?;
             }
         }
+        self.remove_mark().map_err(|e| StoreError::io(&self.folder_shown, &e))?;
         self.base.remove_dir(&self.folder_name).map_err(|e| StoreError::io(&self.folder_shown, &e))?;
         *stage = Stage::Over(None);
         Ok(())

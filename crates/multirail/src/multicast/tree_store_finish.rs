@@ -1,13 +1,15 @@
 //! The end of a store on the disk: everything gets its mode, its time and its name.
 
-use super::{Place, Stage, TreeStore, is_as_sent, part_name};
+use super::{MARK, Place, Stage, TreeStore, is_as_sent, part_name};
 use crate::files::dir::{Dir, Kind};
 use crate::files::report::{Cause, Problem};
 use crate::files::{Report, Side, part};
 use crate::multicast::manifest::EntryKind;
 use crate::multicast::store::StoreError;
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::PoisonError;
 
@@ -24,6 +26,7 @@ impl TreeStore {
             return Err(StoreError::Incomplete { missing: held.pieces() - held.len() });
         }
         drop(held);
+        self.write_mark().map_err(|e| StoreError::io(&self.folder_shown, &e))?;
         let mut report = Report::default();
         let entries = || (0u32..).zip(self.manifest.entries());
         for (index, entry) in entries() {
@@ -49,12 +52,27 @@ impl TreeStore {
             }
         }
         if report.is_success() {
-            if let Err(error) = self.base.remove_dir(&self.folder_name) {
+            if let Err(error) = self.remove_mark().and_then(|()| self.base.remove_dir(&self.folder_name)) {
                 tracing::warn!(%error, folder = ?self.folder_name, "cannot remove the folder of unfinished files");
             }
             *stage = Stage::Over(Some(report.clone()));
         }
         Ok(report)
+    }
+
+    /// Notes the name that a tree is about to get: once there is a directory of that name, opening the store again could not tell
+    /// whether the tree belongs into it.
+    fn write_mark(&self) -> io::Result<()> {
+        let Some(name) = self.lock_files().target.new_name().map(OsStr::to_owned) else { return Ok(()) };
+        self.remove_mark()?;
+        self.folder.create(OsStr::new(MARK))?.write_all(name.as_bytes())
+    }
+
+    pub(super) fn remove_mark(&self) -> io::Result<()> {
+        match self.folder.remove_file(OsStr::new(MARK)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Locks the files for one at a time: others are being read by peers.

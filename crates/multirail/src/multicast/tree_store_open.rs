@@ -1,10 +1,10 @@
 //! Opening a store on the disk: what is there already, and whether the rest will fit.
 
 use super::space::{Space, is_hole};
-use super::{Destination, Files, OpenFiles, Place, Stage, TreeOptions, TreeStore, is_as_sent, part_name};
+use super::{Destination, Files, MARK, OpenFiles, Place, Stage, TreeOptions, TreeStore, is_as_sent, part_name};
 use crate::files;
 use crate::files::dir::{Dir, Kind};
-use crate::files::names;
+use crate::files::names::{self, MAX_NAME_BYTES};
 use crate::files::part::PART_SUFFIX;
 use crate::files::report::{Cause, Problem};
 use crate::files::target::{Expected, Target};
@@ -14,7 +14,7 @@ use crate::multicast::manifest_scan::map_pieces;
 use crate::multicast::store::StoreError;
 use multirail_proto::multicast::PieceSet;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,7 @@ impl TreeStore {
             let entry = name.to_str().and_then(|n| n.parse().ok()).filter(|e: &u32| part_name(*e) == name);
             let known = entry.and_then(|entry| self.manifest.entries().get(entry as usize).zip(Some(entry)));
             match known {
+                _ if name == MARK => {}
                 Some((described, entry)) if described.total_bytes() > 0 => {
                     // Stopped while it was given its mode, it may have lost its owner's rights.
                     self.folder.set_mode(&name, 0o600)?;
@@ -215,7 +216,8 @@ fn target(manifest: &Manifest, destination: Destination<'_>, folder_name: &OsStr
 /// The place of a tree that got the destination's name before, or began to.
 ///
 /// By the rules of `cp` it would now go *into* the directory of that name, and a host that comes back would fetch all of it again. It
-/// is taken for the tree if there is its hidden folder beside it, or if it and all that is directly in it looks like the tree.
+/// is taken for the tree if the hidden folder says that it was just about to be, or if it and all that is directly in it looks like
+/// the tree.
 fn again(manifest: &Manifest, destination: Destination<'_>, folder_name: &OsStr) -> Option<Target> {
     let [top, ..] = manifest.entries() else { return None };
     let several = manifest.entries().iter().filter(|e| e.parent.is_none()).count() > 1;
@@ -232,11 +234,11 @@ fn again(manifest: &Manifest, destination: Destination<'_>, folder_name: &OsStr)
         }
     };
     let mut target = Target::named(root, &path)?;
-    let base = target.base().ok()?;
-    if base.kind_of(path.file_name()?).ok()? != Some(Kind::Directory) {
+    let (base, name) = (target.base().ok()?, path.file_name()?);
+    if base.kind_of(name).ok()? != Some(Kind::Directory) {
         return None;
     }
-    let is_begun = matches!(base.kind_of(folder_name), Ok(Some(Kind::Directory)));
+    let is_begun = base.child_dir(folder_name).is_ok_and(|folder| read_mark(&folder).is_ok_and(|mark| *mark == *name));
     let dir = target.dir(&top.name).ok()??;
     let is_done = || {
         let mut inside = manifest.entries().iter().filter(|e| e.parent == Some(0));
@@ -254,10 +256,17 @@ fn again(manifest: &Manifest, destination: Destination<'_>, folder_name: &OsStr)
     (is_begun || is_done()).then_some(target)
 }
 
+/// The name that the tree in the hidden `folder` is about to get.
+fn read_mark(folder: &Dir) -> io::Result<OsString> {
+    let mut name = Vec::new();
+    folder.child_file(OsStr::new(MARK))?.take(MAX_NAME_BYTES as u64 + 1).read_to_end(&mut name)?;
+    Ok(OsString::from_vec(name))
+}
+
 /// What the user calls the folder that everything goes into.
 fn folder_shown(target: &Target, destination: Destination<'_>) -> PathBuf {
     let (Destination::Local(path) | Destination::Below { path, .. }) = destination;
-    match (if target.renames() { path.parent().unwrap_or(path) } else { path }, destination) {
+    match (if target.new_name().is_some() { path.parent().unwrap_or(path) } else { path }, destination) {
         (path, _) if !path.as_os_str().is_empty() => path.to_owned(),
         (_, Destination::Local(_)) => ".".into(),
         (_, Destination::Below { .. }) => "the served folder".into(),
@@ -291,7 +300,7 @@ fn own_folder(base: &Dir, name: &OsStr, shown: &Path) -> Result<Dir, StoreError>
         let stat = dir.as_file().and_then(|file| file.metadata()).map_err(failed)?;
         // SAFETY: it only tells who runs this.
         if stat.uid() != unsafe { libc::geteuid() } || stat.mode() & 0o022 != 0 {
-            let reason = format!("others can write to the folder {} in it", name.display());
+            let reason = format!("the folder {} in it is somebody else's, or open to others", name.display());
             return Err(StoreError::Io { path: shown.to_owned(), reason });
         }
         return Ok(dir);

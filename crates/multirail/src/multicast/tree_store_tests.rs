@@ -192,10 +192,15 @@ fn a_tree_does_not_go_into_itself() {
         let store = open();
         store.write(0, &piece(&source, 0)).unwrap();
         drop(store);
-        // Stopped right after it began to give names.
-        fs::create_dir(temp.join("to/new")).unwrap();
+        // Stopped right after it began to give names: something is in the way of the only file.
         let store = open();
         assert_eq!(complete(&source, &store), 1);
+        fs::create_dir_all(temp.join("to/new/file/full")).unwrap();
+        assert_eq!(store.finish().unwrap().failed_count, 1);
+        drop(store);
+        fs::remove_dir_all(temp.join("to/new/file")).unwrap();
+        let store = open();
+        assert!(store.held().is_full());
         finish(&store);
         drop(store);
         let store = open();
@@ -204,6 +209,10 @@ fn a_tree_does_not_go_into_itself() {
         drop(store);
         assert_eq!(snapshot(&temp.join("to/new")), snapshot(&temp.join("from/tree")));
         assert_eq!(names(&temp.join("to")), ["new"]);
+        // Another folder beside it is just a folder.
+        fs::create_dir(temp.join("to/folder")).unwrap();
+        assert!(super::tests::open(&source, &temp.join("to/folder")).unwrap().held().is_empty());
+        fs::remove_dir(temp.join("to/folder")).unwrap();
         // It is not the tree any more: now the tree goes into it.
         fs::write(temp.join("to/new/file"), "other").unwrap();
         let store = open();
@@ -295,6 +304,18 @@ fn change_again(temp: &Temp, source: &SourceStore) {
     assert_eq!(snapshot(&temp.join("to/tree")), snapshot(&temp.join("from/tree")));
 }
 
+/// How many files below `temp` this process has open for writing.
+fn open_for_writing(temp: &Temp) -> usize {
+    let is_open = |fd: &fs::DirEntry| {
+        let name = fd.file_name();
+        let flags = fs::read_to_string(Path::new("/proc/self/fdinfo").join(name)).unwrap_or_default();
+        let flags = flags.lines().find_map(|l| l.strip_prefix("flags:")).unwrap_or("0").trim();
+        fs::read_link(fd.path()).is_ok_and(|path| path.starts_with(&temp.0))
+            && i32::from_str_radix(flags, 8).unwrap() & libc::O_ACCMODE != libc::O_RDONLY
+    };
+    fs::read_dir("/proc/self/fd").unwrap().filter(|fd| is_open(fd.as_ref().unwrap())).count()
+}
+
 #[test]
 fn one_file_gets_its_name_at_the_end() {
     let temp = Temp::new();
@@ -304,7 +325,10 @@ fn one_file_gets_its_name_at_the_end() {
         let store = open(&source, &temp.join(to)).unwrap();
         complete(&source, &store);
         assert_eq!(fs::read(temp.join(arrived)).unwrap(), b"old");
+        assert_eq!(open_for_writing(&temp), 1);
         finish(&store);
+        // Or a program that was just received could not be run.
+        assert_eq!(open_for_writing(&temp), 0);
         assert_eq!(snapshot(&temp.join(arrived)), snapshot(&temp.join("from/file")));
     }
     // Below a served folder.
@@ -412,7 +436,7 @@ fn two_stores_do_not_share_parts() {
     let hidden = format!(".multirail-{}.multirail-part", &source.manifest().id_hex()[..32]);
     fs::create_dir(temp.join("to").join(&hidden)).unwrap();
     fs::set_permissions(temp.join("to").join(&hidden), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    assert!(open(&source, &temp.join("to")).unwrap_err().to_string().contains("others can write"));
+    assert!(open(&source, &temp.join("to")).unwrap_err().to_string().contains("open to others"));
 }
 
 #[test]
