@@ -163,3 +163,20 @@ proptest! {
         }
     }
 }
+
+/// What fuzzing has saved; see `fuzz/fuzz_targets/manifest.rs`.
+#[test]
+fn saved_inputs() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/manifest");
+    let mut decoded = 0;
+    for input in std::fs::read_dir(folder).unwrap() {
+        let path = input.unwrap().path();
+        println!("{}", path.display());
+        let bytes = std::fs::read(&path).unwrap();
+        if let Ok(manifest) = Manifest::decode(&bytes) {
+            assert_eq!(manifest.encode(), bytes);
+            decoded += 1;
+        }
+    }
+    assert!(decoded > 0, "none of them is a manifest");
+}
