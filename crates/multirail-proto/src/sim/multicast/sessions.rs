@@ -2,7 +2,6 @@
 
 use super::links::{FlowId, Links};
 use crate::multicast::members::MemberId;
-use std::collections::HashMap;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,42 +43,44 @@ impl Session {
 /// All sessions that there ever were.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    number_of: HashMap<(MemberId, MemberId), u32>,
     sessions: Vec<Session>,
-    /// Of each host, those it ever had a session with.
-    peers: Vec<Vec<MemberId>>,
+    /// Of each host, those it ever had a session with, in order, and the sessions' numbers: short lists, looked at all the time.
+    peers: Vec<Vec<(MemberId, u32)>>,
 }
 
 impl Sessions {
     pub(super) fn new(hosts: usize) -> Self {
-        Self { number_of: HashMap::new(), sessions: Vec::new(), peers: vec![Vec::new(); hosts] }
+        Self { sessions: Vec::new(), peers: vec![Vec::new(); hosts] }
     }
 
     pub(super) fn get(&mut self, one: MemberId, other: MemberId) -> Option<&mut Session> {
-        let number = self.number_of.get(&(one.min(other), one.max(other)))?;
-        Some(&mut self.sessions[*number as usize])
+        let peers = &self.peers[one as usize];
+        let place = peers.binary_search_by_key(&other, |(peer, _)| *peer).ok()?;
+        Some(&mut self.sessions[peers[place].1 as usize])
     }
 
     pub(super) fn get_or_make(&mut self, links: &mut Links, one: MemberId, other: MemberId) -> &mut Session {
-        let (low, high) = (one.min(other), one.max(other));
-        let number = *self.number_of.entry((low, high)).or_insert_with(|| {
-            let flows = [links.open(low, high), links.open(high, low)];
-            self.sessions.push(Session { state: State::Idle, both_ask: false, stale_for: None, attempt: 0, flows });
-            self.peers[low as usize].push(high);
-            self.peers[high as usize].push(low);
-            self.sessions.len() as u32 - 1
-        });
+        let number = match self.peers[one as usize].binary_search_by_key(&other, |(peer, _)| *peer) {
+            Ok(place) => self.peers[one as usize][place].1,
+            Err(_) => {
+                let (low, high) = (one.min(other), one.max(other));
+                let flows = [links.open(low, high), links.open(high, low)];
+                let session = Session { state: State::Idle, both_ask: false, stale_for: None, attempt: 0, flows };
+                self.sessions.push(session);
+                let number = self.sessions.len() as u32 - 1;
+                for (host, peer) in [(low, high), (high, low)] {
+                    let peers = &mut self.peers[host as usize];
+                    let place = peers.partition_point(|(other, _)| *other < peer);
+                    peers.insert(place, (peer, number));
+                }
+                number
+            }
+        };
         &mut self.sessions[number as usize]
-    }
-
-    /// The flow from one host to another, if it is up for the sender.
-    pub(super) fn flow(&mut self, from: MemberId, to: MemberId) -> Option<FlowId> {
-        let session = self.get(from, to)?;
-        session.is_up_for(from).then(|| session.flows[usize::from(from > to)])
     }
 
     /// Those a host ever had a session with.
     pub(super) fn peers(&self, host: MemberId) -> Vec<MemberId> {
-        self.peers[host as usize].clone()
+        self.peers[host as usize].iter().map(|(peer, _)| *peer).collect()
     }
 }

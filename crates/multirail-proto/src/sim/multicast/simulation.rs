@@ -384,10 +384,12 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
 
     /// The flow to a peer. Not having one is a mistake, unless the host cannot know yet.
     fn flow(&mut self, host: MemberId, peer: MemberId) -> Option<FlowId> {
-        let flow = self.sessions.flow(host, peer);
-        let is_stale = self.sessions.get(host, peer).is_some_and(|session| session.stale_for == Some(host));
-        self.mistakes += u64::from(flow.is_none() && !is_stale);
-        flow
+        match self.sessions.get(host, peer) {
+            Some(session) if session.is_up_for(host) => return Some(session.flows[usize::from(host > peer)]),
+            Some(session) if session.stale_for == Some(host) => {}
+            _ => self.mistakes += 1,
+        }
+        None
     }
 
     fn outcome(self, end: End) -> Outcome {
