@@ -19,7 +19,7 @@ set -euo pipefail
 trap 'kill $(jobs -p) 2>/dev/null || true; multirail lab down --name "$LAB" >/dev/null 2>&1 || true' EXIT
 ready() {
     for _ in {1..200}; do
-        multirail lab exec --name "$LAB" a -- bash -c '</dev/tcp/10.77.0.2/7717' 2>/dev/null && return
+        multirail lab exec --name "$LAB" "$1" -- bash -c '</dev/tcp/127.0.0.1/7717' 2>/dev/null && return
         sleep 0.05
     done
     echo "the server did not come up" >&2
@@ -74,13 +74,21 @@ fn script(document: &Path) -> Option<String> {
             None if info == "sh" => {
                 for line in content.lines() {
                     script.push_str(line);
-                    script.push_str(if line.ends_with('&') { "\nready\n" } else { "\n" });
+                    script.push('\n');
+                    if let (true, Some(host)) = (line.ends_with('&'), served_on(line)) {
+                        script.push_str(&format!("ready {host}\n"));
+                    }
                 }
             }
             _ => {}
         }
     }
     (!script.is_empty()).then_some(script)
+}
+
+/// The host of a lab that a command runs on.
+fn served_on(line: &str) -> Option<&str> {
+    line.strip_prefix("multirail lab exec --name guide ")?.split_whitespace().next()
 }
 
 #[test]

@@ -1,0 +1,350 @@
+//! `multirail bcast` as its user meets it: exit codes, what is on stdout and what on stderr, and servers that end.
+
+use multirail_lab::Lab;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
+
+/// A folder to work in, and servers below it, all of which go.
+struct Place {
+    dir: PathBuf,
+    servers: Vec<Child>,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bcast-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self { dir, servers: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Starts a server for the folder `name`; its address.
+    fn serve(&mut self, name: &str) -> String {
+        fs::create_dir_all(self.path(name)).unwrap();
+        let mut server = Command::new(MULTIRAIL)
+            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--root", name])
+            .current_dir(&self.dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ready = listening(&mut server);
+        self.servers.push(server);
+        ready
+    }
+
+    fn bcast(&self, args: &[&str]) -> Output {
+        Command::new(MULTIRAIL).arg("bcast").args(args).current_dir(&self.dir).output().unwrap()
+    }
+
+    /// A file that is no multiple of anything.
+    fn source(&self) -> Vec<u8> {
+        let mut state = 7u32;
+        let bytes: Vec<u8> = (0..1_300_001)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        fs::write(self.path("src"), &bytes).unwrap();
+        bytes
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Where a server with `--json` listens.
+fn listening(server: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    ready["listening"].as_str().unwrap().to_owned()
+}
+
+/// An address where nobody listens.
+fn nobody() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.lines().last().unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {text}{}", stderr(output)))
+}
+
+#[test]
+#[ignore = "broadcasts are still being built"]
+fn three_hosts_get_a_file_and_the_summary_says_so() {
+    let mut place = Place::new("three");
+    let bytes = place.source();
+    let (x, y, z) = (place.serve("x"), place.serve("y"), place.serve("z"));
+    fs::write(place.path("hosts"), format!("{x} cluster=near # one\n{y} cluster=far\n{z} cluster=far\n")).unwrap();
+    let done = place.bcast(&["--json", "src", "--to", "copy", "--hosts", "hosts"]);
+    assert_eq!((done.status.code(), stderr(&done).as_str()), (Some(0), ""));
+    let summary = json(&done);
+    assert_eq!((summary["complete"].as_u64(), summary["failed"].as_u64()), (Some(3), Some(0)));
+    assert_eq!((summary["bytes"].as_u64(), summary["method"].as_str()), (Some(bytes.len() as u64), Some("adaptive")));
+    assert_eq!(summary["root_cluster"], "root");
+    assert!(summary["seconds"].as_f64().unwrap() > 0.0 && summary["rate_mbit_s"].as_f64().unwrap() > 0.0);
+    let hosts = summary["hosts"].as_array().unwrap();
+    let named: Vec<_> =
+        hosts.iter().map(|h| (h["address"].as_str().unwrap(), h["cluster"].as_str().unwrap())).collect();
+    assert_eq!(named, [(x.as_str(), "near"), (y.as_str(), "far"), (z.as_str(), "far")]);
+    for host in hosts {
+        assert_eq!((&host["complete"], &host["reason"]), (&Value::Bool(true), &Value::Null));
+        assert_eq!(host["held_bytes"].as_u64(), Some(bytes.len() as u64));
+        assert!(host["seconds"].as_f64().is_some());
+    }
+    for name in ["x", "y", "z"] {
+        assert!(fs::read(place.path(name).join("copy")).unwrap() == bytes, "{name}");
+    }
+    // The same to people, with a tree, and clusters found by measuring.
+    fs::create_dir_all(place.path("tree/below")).unwrap();
+    fs::write(place.path("tree/below/file"), "x").unwrap();
+    let without = place.bcast(&["tree", "--to", "copies", "--hosts", &x]);
+    assert_eq!(without.status.code(), Some(2), "{}", stderr(&without));
+    assert!(stderr(&without).contains("tree is a directory; add -r"));
+    let tree = place.bcast(&["-r", "tree", "--to", "copies", "--hosts", &[x, y, z].join(",")]);
+    assert_eq!(tree.status.code(), Some(0), "{}", stderr(&tree));
+    let said = String::from_utf8_lossy(&tree.stdout);
+    assert!(said.starts_with("3 of 3 hosts have all 1 B in "), "{said}");
+    assert_eq!(fs::read_to_string(place.path("z/copies/below/file")).unwrap(), "x");
+}
+
+#[test]
+#[ignore = "broadcasts are still being built"]
+fn a_host_that_is_not_there_is_named_and_the_others_complete() {
+    let mut place = Place::new("absent");
+    let bytes = place.source();
+    let (x, y, gone) = (place.serve("x"), place.serve("y"), nobody());
+    let hosts = [x.as_str(), &gone, &y].join(",");
+    let done = place.bcast(&["--json", "src", "--to", "copy", "--hosts", &hosts]);
+    assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
+    let summary = json(&done);
+    let complete: Vec<_> = summary["hosts"].as_array().unwrap().iter().map(|h| h["complete"] == true).collect();
+    assert_eq!(complete, [true, false, true]);
+    let host = &summary["hosts"][1];
+    assert_eq!(host["address"].as_str(), Some(gone.as_str()));
+    assert!(host["reason"].as_str().unwrap().contains("cannot reach"), "{host}");
+    assert!(fs::read(place.path("y/copy")).unwrap() == bytes);
+    // And to people.
+    let done = place.bcast(&["src", "--to", "copy", "--hosts", &hosts]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(stderr(&done).contains(&format!("error: {gone} has not the whole: ")), "{}", stderr(&done));
+    assert!(String::from_utf8_lossy(&done.stdout).starts_with("2 of 3 hosts have all 1.2 MiB in "));
+}
+
+#[test]
+fn a_plan_is_shown_and_nothing_is_sent() {
+    let mut place = Place::new("plan");
+    place.source();
+    let (x, y) = (place.serve("x"), place.serve("y"));
+    fs::write(place.path("rates"), "a-b=80mbit # both ways\na>c=40mbit c>a=40mbit\nb-c=8mbit\n").unwrap();
+    let clusters = format!("a=self;b={x};c={y}");
+    let args = ["--json", "src", "--to", "c", "--plan", "--hosts", &format!("{x},{y}"), "--clusters", &clusters];
+    let plan = place.bcast(&[&args[..], &["--bandwidth", "rates"]].concat());
+    assert_eq!(plan.status.code(), Some(0), "{}", stderr(&plan));
+    let plan = json(&plan);
+    assert_eq!((plan["decided_by"].as_str(), plan["root"]["cluster"].as_str()), (Some("given"), Some("a")));
+    assert_eq!(plan["hosts"][1]["address"].as_str(), Some(y.as_str()));
+    let between = plan["between"].as_array().unwrap();
+    let pairs: Vec<_> = between.iter().map(|b| (b["from"].as_str().unwrap(), b["to"].as_str().unwrap())).collect();
+    assert_eq!(pairs, [("a", "b"), ("a", "c"), ("b", "c")]);
+    assert!(between.iter().all(|b| b["rtt_us"].as_f64().unwrap() > 0.0));
+    // To c: 40 directly, 8 by b.
+    assert!((plan["bound_mbit_s"].as_f64().unwrap() - 48.0).abs() < 1e-6, "{plan}");
+    assert!(!place.path("x/c").exists() && !place.path("y/c").exists());
+    let measured = place.bcast(&["src", "--to", "c", "--plan", "--hosts", &format!("{x},{y},{}", nobody())]);
+    assert_eq!(measured.status.code(), Some(0), "{}", stderr(&measured));
+    let text = String::from_utf8_lossy(&measured.stdout);
+    assert!(text.contains("self (root)") && text.contains(" is not there: cannot reach "), "{text}");
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2() {
+    let place = Place::new("usage");
+    place.source();
+    let write = |name: &str, text: &str| fs::write(place.path(name), text).unwrap();
+    write("twice", "node1\nnode2\n\nnode1:7717 # again\n");
+    write("half", "node1 cluster=a\nnode2\n");
+    write("odd", "node1 weight=3\n");
+    write("rates", "1-2=fast\n");
+    for (args, why) in [
+        (&["src", "--to", "x"][..], "Give --hosts FILE"),
+        (&["src", "--hosts", "node1"], "--to <DEST>"),
+        (&["src", "--to", "x", "--hosts", "twice"], "twice: line 4: node1:7717 is in line 1 already"),
+        (&["src", "--to", "x", "--hosts", "half"], "node2 has no cluster and others have"),
+        (&["src", "--to", "x", "--hosts", "odd"], "odd: line 1: \"weight=3\" is not known"),
+        (&["src", "--to", "x", "--hosts", "./absent"], "cannot read ./absent"),
+        (&["src", "--to", "x", "--hosts", "a,b,a"], "item 3: a is in item 1 already"),
+        (&["src", "--to", "x", "--hosts", "self"], "this host is the only one"),
+        (&["src", "--to", "x", "--hosts", "b,-oProxyCommand=x"], "does not begin with '-'"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;c"], "\"c\", which is not in --hosts"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;;b"], "cluster 2 of --clusters has no host"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--cluster-by", "rack"], "write subnet"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--method", "best"], "no multicast method is called"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--method", "balanced"], "give them by --bandwidth FILE"),
+        (&["src", "--to", "/x", "--hosts", "a,b"], "leave out the first `/`"),
+        (
+            &["src", "--to", "x", "--hosts", "127.0.0.1:9", "--clusters", "127.0.0.1:9,self", "--bandwidth", "rates"],
+            "--bandwidth rates: line 1: \"1-2=fast\"",
+        ),
+    ] {
+        let output = place.bcast(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?} {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{args:?} {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+/// A folder with an `ssh` that runs the command here, and writes down what it was given and, at its end, that it ended.
+fn fake_ssh(place: &Place) -> PathBuf {
+    let bin = place.path("bin");
+    fs::create_dir_all(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\nfor last; do :; done\necho \"began $*\" >> {log}\n\
+         case \"$*\" in *127.0.0.9*) echo 'Permission denied (publickey).' >&2; exit 255;; esac\n\
+         PATH={target}:$PATH sh -c \"$last\"\necho \"ended $?\" >> {log}\n",
+        log = place.path("log").display(),
+        target = Path::new(MULTIRAIL).parent().unwrap().display(),
+    );
+    fs::write(bin.join("ssh"), script).unwrap();
+    fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    bin.join("ssh")
+}
+
+#[test]
+#[ignore = "broadcasts are still being built"]
+fn servers_over_ssh_are_started_and_end() {
+    let place = Place::new("ssh");
+    let bytes = place.source();
+    let ssh = format!("--ssh={}", fake_ssh(&place).display());
+    let to = place.path("copy's");
+    let done = place.bcast(&["--json", "src", "--to", to.to_str().unwrap(), "--hosts", "127.0.0.2,127.0.0.9", &ssh]);
+    assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
+    let summary = json(&done);
+    assert_eq!(summary["hosts"][0]["complete"], true, "{summary}");
+    let why = summary["hosts"][1]["reason"].as_str().unwrap();
+    assert_eq!(why, "starting a server over ssh failed: Permission denied (publickey).");
+    assert!(fs::read(&to).unwrap() == bytes);
+    let log = fs::read_to_string(place.path("log")).unwrap();
+    assert_eq!(log.lines().filter(|l| l.starts_with("began ")).count(), 2, "{log}");
+    assert!(log.lines().any(|l| l == "ended 0"), "the server ended by itself: {log}");
+    // Hex of 256 bits would be the token.
+    let longest = log.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap();
+    assert!(longest < 32, "no token on a command line: {log}");
+
+    let nobody = place.bcast(&["src", "--to", "x", "--hosts", "127.0.0.9", &ssh]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(stderr(&nobody).contains("no host can be reached; the first one"), "{}", stderr(&nobody));
+}
+
+#[test]
+fn a_server_with_its_token_from_stdin_ends_with_it() {
+    let place = Place::new("stdin");
+    let serve = |secret: &str| {
+        let mut serve = Command::new(MULTIRAIL);
+        serve.args(["--json", "serve", "--listen", "127.0.0.1:0", "--token-file", "-"]).current_dir(&place.dir);
+        let server = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        writeln!(server.stdin.as_ref().unwrap(), "{secret}").unwrap();
+        server
+    };
+    let mut server = serve("a secret of the test");
+    let address = listening(&mut server);
+    fs::write(place.path("token"), "a secret of the test").unwrap();
+    let plan = ["bcast", "token", "--to", "x", "--plan", "--hosts", &address, "--token-file", "token"];
+    let plan = Command::new(MULTIRAIL).args(plan).current_dir(&place.dir).output().unwrap();
+    assert!(!String::from_utf8_lossy(&plan.stdout).contains("is not there"), "{plan:?}");
+    assert!(server.try_wait().unwrap().is_none(), "it serves as long as its stdin is open");
+    drop(server.stdin.take());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    let short = serve("short").wait_with_output().unwrap();
+    assert_eq!(short.status.code(), Some(1));
+    assert!(stderr(&short).contains("the token on stdin has 5 bytes"), "{}", stderr(&short));
+}
+
+/// The tasks of `srun multirail bcast`, each on its own host: all run the same command, and all end.
+#[test]
+#[ignore = "broadcasts are still being built"]
+fn tasks_of_slurm_find_each_other() {
+    if let Err(why) = Lab::supported() {
+        // Not by `println!`, which cargo shows for failed tests only.
+        let _ = writeln!(std::io::stderr(), "skipped: tasks of Slurm: {why}");
+        return;
+    }
+    let place = Place::new("slurm");
+    let bytes = place.source();
+    fs::write(place.path("token"), "a secret of the test").unwrap();
+    let lab = Network::up(&place);
+    let task = |task: u32, node: u32, local: u32, host: &str| {
+        fs::create_dir_all(place.path(host)).unwrap();
+        let to = format!("{host}/copy");
+        Command::new(MULTIRAIL)
+            .args(["lab", "exec", "--name", &lab.0, host, "--", MULTIRAIL])
+            .args(["--json", "bcast", "src", "--to", &to, "--token-file", "token"])
+            .env("SLURM_JOB_ID", "1")
+            .env("SLURM_STEP_ID", "0")
+            .env("SLURM_JOB_NODELIST", "10.80.0.[2-3],10.81.0.2")
+            .env("SLURM_NTASKS", "4")
+            .env("SLURM_PROCID", task.to_string())
+            .env("SLURM_NODEID", node.to_string())
+            .env("SLURM_LOCALID", local.to_string())
+            .current_dir(&place.dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    // The root first: it waits for the others.
+    let tasks = [task(0, 0, 0, "a0"), task(1, 0, 1, "a0"), task(2, 1, 0, "a1"), task(3, 2, 0, "b0")];
+    let ended: Vec<Output> = tasks.into_iter().map(|t| t.wait_with_output().unwrap()).collect();
+    for (number, output) in ended.iter().enumerate() {
+        assert_eq!(output.status.code(), Some(0), "task {number}: {}", stderr(output));
+    }
+    assert_eq!(json(&ended[0])["complete"].as_u64(), Some(2));
+    assert!(ended[1].stdout.is_empty() && ended[1].stderr.is_empty(), "nothing to do for a second task of a node");
+    for host in ["a1", "b0"] {
+        assert!(fs::read(place.path(host).join("copy")).unwrap() == bytes, "{host}");
+    }
+    assert!(!place.path("a0/copy").exists(), "the root has it already");
+}
+
+/// Two clusters, taken down at the end.
+struct Network(String);
+
+impl Network {
+    fn up(place: &Place) -> Self {
+        let name = format!("bcast-{}", std::process::id());
+        let lab = Network(name);
+        let up = ["lab", "up", "--name", &lab.0, "--clusters", "a=2,b=1", "--link", "a-b=80mbit"];
+        let up = Command::new(MULTIRAIL).args(up).current_dir(&place.dir).output().unwrap();
+        assert!(up.status.success(), "{}", stderr(&up));
+        lab
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = Command::new(MULTIRAIL).args(["lab", "down", "--name", &self.0]).output();
+    }
+}
