@@ -16,7 +16,7 @@ def hosts_a_cluster(found):
 
 def figures(rows, folder):
     found = Broadcasts(rows)
-    multicast_drawing.by_number(found, hosts_a_cluster(found), folder / "access.png", "10 Mbit/s for each host to other clusters", "hosts a cluster")
+    multicast_drawing.by_number(found, hosts_a_cluster(found), folder / "access.png", "4 Mbit/s for each host to other clusters", "hosts a cluster")
     multicast_drawing.write_tables(found, folder)
 
 
