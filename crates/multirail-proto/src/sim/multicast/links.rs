@@ -306,6 +306,11 @@ impl Links {
         (f.from, f.to)
     }
 
+    /// Counts how often a flow was reset: what is under way from before is lost.
+    pub(super) fn epoch(&self, flow: FlowId) -> u32 {
+        self.flows[flow as usize].epoch
+    }
+
     /// Bytes of pieces that were let into the network.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_bytes

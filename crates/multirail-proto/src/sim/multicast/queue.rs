@@ -1,6 +1,6 @@
 //! What will happen, in order of time; in the same moment, in the order in which it was entered.
 
-use super::links::{ChunkId, FlowId, LinkId};
+use super::links::{ChunkId, LinkId};
 use crate::multicast::members::MemberId;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -11,8 +11,8 @@ pub(super) enum Event {
     Served { link: LinkId, version: u32 },
     /// A chunk comes to its next link.
     Arrive { chunk: ChunkId },
-    /// The first control message under way on this flow arrives, unless the flow was broken since.
-    Message { flow: FlowId, epoch: u32 },
+    /// A control message arrives: its place among those under way.
+    Message { place: u32 },
     /// The host's timer.
     Wake { host: MemberId },
     /// A host's wish to connect comes to the other.

@@ -9,7 +9,6 @@ use crate::multicast::members::MemberId;
 use crate::multicast::message::Message;
 use crate::multicast::node::{Input, Node, Output};
 use crate::multicast::pieces::PieceSet;
-use std::collections::VecDeque;
 
 /// Simulates `scenario`. `make` gives a host's node, with the pieces that the host has: all for the root, none for
 /// the others, and for one that returns from death those it had.
@@ -26,8 +25,9 @@ struct Simulation<'a, M> {
     links: Links,
     sessions: Sessions,
     hosts: Vec<Host>,
-    /// Control messages under way, by flow, with their bytes; and the flows' epochs.
-    under_way: Vec<(u32, VecDeque<(u32, Message)>)>,
+    /// Control messages under way, and free places among them. One store for all flows: it stays small, and in the cache.
+    under_way: Vec<Option<Parcel>>,
+    free: Vec<u32>,
     /// How often each piece entered each cluster.
     entries: Vec<Vec<u32>>,
     /// Hosts that are not done and can be.
@@ -40,6 +40,14 @@ struct Simulation<'a, M> {
     repeated_entries: u64,
     mistakes: u64,
     steps: u64,
+}
+
+#[derive(Debug)]
+struct Parcel {
+    flow: FlowId,
+    epoch: u32,
+    bytes: u32,
+    message: Message,
 }
 
 #[derive(Debug)]
@@ -76,6 +84,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             sessions: Sessions::new(count),
             hosts,
             under_way: Vec::new(),
+            free: Vec::new(),
             entries,
             missing: 0,
             traffic: vec![vec![Traffic::default(); clusters]; clusters],
@@ -126,7 +135,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
                 None => {}
             },
             Event::Arrive { chunk } => self.links.arrive(&mut self.queue, chunk),
-            Event::Message { flow, epoch } => self.message(flow, epoch),
+            Event::Message { place } => self.message(place),
             Event::Wake { host } => {
                 let state = &mut self.hosts[host as usize];
                 if state.wake_ns == Some(self.queue.now_ns()) {
@@ -195,10 +204,6 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         let (stale, attempt, flows) = (session.stale_for.is_some(), session.attempt, session.flows);
         for flow in flows {
             self.lost_bytes += self.links.reset(flow);
-            if let Some((epoch, messages)) = self.under_way.get_mut(flow as usize) {
-                *epoch += 1;
-                messages.clear();
-            }
         }
         if stale {
             let at_ns = self.queue.now_ns() + self.scenario.detect_us * 1000;
@@ -272,15 +277,15 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         self.feed(by, Input::Down(dead));
     }
 
-    fn message(&mut self, flow: FlowId, epoch: u32) {
-        let (now, messages) = &mut self.under_way[flow as usize];
-        if *now != epoch {
-            return;
+    fn message(&mut self, place: u32) {
+        let Some(Parcel { flow, epoch, bytes, message }) = self.under_way[place as usize].take() else { return };
+        self.free.push(place);
+        // Of another epoch: a host died since.
+        if self.links.epoch(flow) == epoch {
+            self.links.control_arrived(self.queue.now_ns(), flow, bytes);
+            let (from, to) = self.links.ends(flow);
+            self.feed(to, Input::Message(from, message));
         }
-        let Some((bytes, message)) = messages.pop_front() else { return };
-        self.links.control_arrived(self.queue.now_ns(), flow, bytes);
-        let (from, to) = self.links.ends(flow);
-        self.feed(to, Input::Message(from, message));
     }
 
     fn arrived(&mut self, from: MemberId, to: MemberId, piece: u32, bytes: u32, last: bool) {
@@ -374,12 +379,12 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         self.traffic[source][target].control_bytes += u64::from(bytes);
         self.control_messages += 1;
         let at_ns = self.links.control(self.queue.now_ns(), flow, bytes);
-        if self.under_way.len() <= flow as usize {
-            self.under_way.resize_with(flow as usize + 1, Default::default);
-        }
-        let (epoch, messages) = &mut self.under_way[flow as usize];
-        messages.push_back((bytes, message));
-        self.queue.push(at_ns, Event::Message { flow, epoch: *epoch });
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.under_way.push(None);
+            self.under_way.len() as u32 - 1
+        });
+        self.under_way[place as usize] = Some(Parcel { flow, epoch: self.links.epoch(flow), bytes, message });
+        self.queue.push(at_ns, Event::Message { place });
     }
 
     /// The flow to a peer. Not having one is a mistake, unless the host cannot know yet.
