@@ -3,9 +3,9 @@
 //! Every request is one message with a postcard body; what follows it is the request's own business.
 
 use crate::error::{Error, Result};
-use crate::multicast::{attend, discover};
+use crate::multicast::{self, attend, discover};
 use crate::payload::VecSink;
-use crate::session::{Accepted, ListenConfig, Listener};
+use crate::session::{Accepted, ListenConfig, Listener, NewSession};
 use crate::{Session, Strategy, Token, bench, files};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,10 @@ pub enum Request {
     Measure(discover::MeasureRequest),
     /// Run until a broadcast is over.
     Attend,
+    /// Take part in a group; the invitation follows.
+    Multicast(multicast::InviteRequest),
+    /// Be a link between two members of a group.
+    MulticastPeer(multicast::PeerHello),
 }
 
 /// How to serve.
@@ -72,7 +76,8 @@ pub async fn serve_attending(
     attendance: Option<Arc<attend::Attendance>>,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
-    let served = Arc::new(Served { root: config.root, token: config.listen.session.token.clone(), attendance });
+    let groups = multicast::Registry::new(&config.root, config.listen.session.clone());
+    let served = Arc::new(Served { root: config.root, token: config.listen.session.token.clone(), attendance, groups });
     let mut listener = Listener::bind(config.listen).await?;
     ready(listener.address());
     let busy = Arc::new(AtomicUsize::new(0));
@@ -90,7 +95,7 @@ pub async fn serve_attending(
                 Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
                 Accepted::Session(new) => {
                     let peer = new.peer();
-                    match block_on(async { answer(&mut new.start(), &served).await }) {
+                    match block_on(serve_session(new, &served)) {
                         Ok(()) => tracing::debug!(%peer, "session ended"),
                         Err(error) => tracing::warn!(%peer, %error, "session failed"),
                     }
@@ -108,6 +113,7 @@ struct Served {
     root: PathBuf,
     token: Option<Token>,
     attendance: Option<Arc<attend::Attendance>>,
+    groups: multicast::Registry,
 }
 
 struct Slot(Arc<AtomicUsize>);
@@ -124,12 +130,20 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     runtime.map_err(|source| Error::Io { what: "starting a runtime", source })?.block_on(future)
 }
 
-/// Answers a session's requests until the client closes it.
-async fn answer(session: &mut Session, served: &Served) -> Result<()> {
+async fn serve_session(new: NewSession, served: &Served) -> Result<()> {
+    let (peer, mut session) = (new.peer(), new.start());
+    match answer(&mut session, served).await? {
+        None => Ok(()),
+        Some(hello) => multicast::serve_peer(&served.groups, session, peer, hello).await,
+    }
+}
+
+/// Answers a session's requests until the client closes it, or has it be something else.
+async fn answer(session: &mut Session, served: &Served) -> Result<Option<multicast::PeerHello>> {
     let root = served.root.as_path();
     loop {
         let request = match receive(session).await {
-            Err(Error::Closed) => return Ok(()),
+            Err(Error::Closed) => return Ok(None),
             request => request?,
         };
         match request {
@@ -143,6 +157,8 @@ async fn answer(session: &mut Session, served: &Served) -> Result<()> {
             Request::Put(request) => files::serve_put(session, root, request).await?,
             Request::Get(request) => files::serve_get(session, root, request).await?,
             Request::Measure(request) => discover::serve_measure(session, request, served.token.as_ref()).await?,
+            Request::Multicast(request) => multicast::serve_invite(&served.groups, session, request).await?,
+            Request::MulticastPeer(hello) => return Ok(Some(hello)),
             Request::Attend => attend::serve_attend(session, served.attendance.as_deref()).await?,
         }
     }

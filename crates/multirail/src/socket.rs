@@ -67,6 +67,13 @@ impl ChannelSocket {
         Ok(this)
     }
 
+    /// The same socket, registered with the runtime that calls.
+    pub(crate) fn moved(self) -> io::Result<Self> {
+        let stream = self.fd.into_inner();
+        // SAFETY: as in `new`.
+        Ok(Self { fd: unsafe { AsyncFd::register(stream) }?, patient: self.patient })
+    }
+
     /// Writes what the socket takes of `parts`. `Pending` means that it takes nothing now and will wake the task; the
     /// caller goes on until then.
     pub fn poll_write(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {

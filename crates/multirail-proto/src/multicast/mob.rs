@@ -8,6 +8,7 @@ use super::members::{MemberId, Members};
 use super::message::Message;
 use super::node::{Input, Node, Output};
 use super::pieces::{PieceSet, Pieces};
+use super::sync::Sync;
 use crate::rng::Rng;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub struct Mob {
     /// This host's mob share; none in the root's cluster, where everything is to be had next door.
     share: PieceSet,
     peers: BTreeMap<MemberId, Peer>,
+    sync: Sync,
     rng: Rng,
     out: VecDeque<Output>,
 }
@@ -46,9 +48,10 @@ impl Mob {
     pub fn new(members: Arc<Members>, me: MemberId, pieces: Pieces, held: PieceSet, seed: u64) -> Self {
         let count = pieces.count();
         let share = share(&members, me, count);
+        let sync = Sync::new(&members, me);
         let rng = Rng::new(seed ^ u64::from(me).wrapping_mul(0x9e37_79b9));
         let busy = held.clone();
-        Self { members, me, pieces: count, held, busy, share, peers: BTreeMap::new(), rng, out: VecDeque::new() }
+        Self { members, me, pieces: count, held, busy, share, peers: BTreeMap::new(), sync, rng, out: VecDeque::new() }
     }
 
     /// Phases 1 and 2: five of the cluster, and five of those with the same rank elsewhere.
@@ -146,17 +149,30 @@ impl Node for Mob {
     fn handle(&mut self, _: u64, input: Input) {
         match input {
             Input::Start => self.find_peers(),
-            Input::Up(peer) => self.up(peer),
-            Input::Down(peer) => self.down(peer),
-            Input::Message(from, message) => self.message(from, message),
+            Input::Up(peer) => {
+                self.up(peer);
+                self.sync.up(peer);
+            }
+            Input::Down(peer) => {
+                self.down(peer);
+                self.sync.down(peer);
+            }
+            Input::Message(from, message) => {
+                self.sync.message(from, &message);
+                self.message(from, message);
+            }
             Input::Stored { from, piece } => self.stored(from, piece),
             Input::Bad { from, .. } => self.down(from),
             Input::Sent { .. } | Input::Wake => {}
         }
+        // Phase 4.
+        if self.held.is_full() {
+            self.sync.done();
+        }
     }
 
     fn poll(&mut self) -> Option<Output> {
-        self.out.pop_front()
+        self.out.pop_front().or_else(|| self.sync.poll())
     }
 
     fn wake_at_us(&self) -> Option<u64> {

@@ -7,22 +7,32 @@
 //!
 //! What goes wrong on one host is about that host: the others go on, and the [`Summary`] tells who has not the whole and why.
 
+mod arrival;
 pub mod attend;
 mod broadcast;
+mod coordinator;
 pub mod discover;
+mod group;
 pub mod hosts;
+mod link;
 pub mod manifest;
 mod manifest_scan;
 pub mod memory_store;
+mod nodes;
 mod options;
 mod progress;
+mod queue;
+mod serve;
 pub mod source_store;
 mod store;
 mod store_files;
 #[cfg(test)]
 mod store_testing;
 mod summary;
+mod transfer;
+mod tree;
 pub mod tree_store;
+mod wire;
 
 pub use broadcast::{BroadcastError, broadcast_path};
 pub use manifest::{Entry, EntryKind, Layout, Manifest, ManifestError};
@@ -30,7 +40,9 @@ pub use memory_store::MemoryStore;
 pub use multirail_proto::multicast::Method;
 pub use options::{Bandwidths, Host, Options};
 pub use progress::{HostProgress, HostState, Progress, Snapshot};
+pub(crate) use serve::{Registry, serve_invite, serve_peer};
 pub use source_store::{SourceOptions, SourceStore};
 pub use store::{Store, StoreError, Written};
 pub use summary::{HostSummary, Outcome, Summary};
 pub use tree_store::{Destination, TreeOptions, TreeStore};
+pub use wire::{InviteRequest, PeerHello};

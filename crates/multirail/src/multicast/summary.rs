@@ -17,7 +17,9 @@ pub struct Summary {
     pub wan_bytes: Vec<Vec<u64>>,
     /// Reading and hashing the source.
     pub prepared: Duration,
-    /// From the first invitation until the last host that completed had told so.
+    /// From the first invitation until all hosts had answered, or those that did not were waited for long enough.
+    pub setup: Duration,
+    /// From the begin of the broadcast itself until the last host that completed had told so.
     pub elapsed: Duration,
 }
 
@@ -34,7 +36,7 @@ pub struct HostSummary {
     pub resumed_bytes: u64,
     /// What it has, verified, in bytes.
     pub held_bytes: u64,
-    /// From the first invitation until it had told that it is complete.
+    /// From the begin of the broadcast itself until it had told that it is complete.
     pub complete_after: Option<Duration>,
     /// What other hosts complain of: wrong pieces, floods. One who sends them is no longer listened to.
     pub complaints: Vec<String>,

@@ -68,6 +68,13 @@ impl NewSession {
         self.peer
     }
 
+    /// Starts a session that another runtime had, in the runtime that calls.
+    pub(crate) fn start_moved(self) -> std::io::Result<Session> {
+        self.shared.lock().move_sockets()?;
+        self.shared.wake();
+        Ok(self.start())
+    }
+
     /// Starts the session in the runtime that calls.
     pub fn start(self) -> Session {
         let mut state = self.shared.lock();
@@ -77,6 +84,14 @@ impl NewSession {
         drop(state);
         keeper::spawn(&self.shared, None);
         Session::new(self.shared)
+    }
+}
+
+impl Session {
+    /// Takes the session out of the runtime that drives it, for another one ([`NewSession::start_moved`]). The runtime must
+    /// end, so that nothing of the session is driven by both. Only for a session that was accepted.
+    pub(crate) fn into_new(self, peer: SocketAddr) -> NewSession {
+        NewSession { shared: self.sender.shared.clone(), peer }
     }
 }
 

@@ -18,7 +18,7 @@ mod tx_channel;
 pub use dial::connect_plain;
 pub(crate) use halves::LINGER;
 pub use halves::{Receiver, Sender};
-pub use listen::{Accepted, ListenConfig, Listener};
+pub use listen::{Accepted, ListenConfig, Listener, NewSession};
 pub use transmit::{COPY_LIMIT_BYTES, WINDOW_BYTES};
 
 use crate::error::Result;
@@ -159,6 +159,11 @@ impl Session {
     /// The session's rails as they do now.
     pub fn rails(&self) -> Vec<RailStatus> {
         self.sender.rails()
+    }
+
+    /// Has the session outlive its last rail by this much from now on: [`Config::give_up_after`].
+    pub fn set_give_up_after(&mut self, after: Duration) {
+        self.sender.shared.lock().config.give_up_after = after;
     }
 
     /// Has messages sent from now on use `strategy`.

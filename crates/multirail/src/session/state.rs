@@ -236,6 +236,17 @@ impl State {
         }
     }
 
+    /// Registers all sockets with the runtime that calls.
+    pub(crate) fn move_sockets(&mut self) -> std::io::Result<()> {
+        let channels = self.channels.iter_mut().map(|c| &mut c.socket);
+        for slot in channels.chain([&mut self.control.socket]) {
+            if let Some(socket) = slot.take() {
+                *slot = Some(socket.moved()?);
+            }
+        }
+        Ok(())
+    }
+
     fn attach_control(&mut self, socket: ChannelSocket) {
         self.control = ControlLink { socket: Some(socket), ..ControlLink::default() };
         self.control.queue(&Control::Ports(self.own_ports.clone()));

@@ -1,0 +1,722 @@
+//! A host's part in a group: its links, its transfers, and what their nodes decide.
+//!
+//! Everything is behind one mutex, which is never held while something is read, written, hashed or waited for. Whoever
+//! has news (a link that received a piece, the timer) locks it, hands the news to the node, and puts what the node wants
+//! into the links' queues. All tasks of a group run in the runtime in which it was made.
+
+use super::link::{self, LinkHandle};
+use super::manifest::Manifest;
+use super::nodes;
+use super::options::Bandwidths;
+use super::store::{Store, StoreError};
+use super::transfer::{Phase, Transfer};
+use super::tree::{self, Errand};
+use super::wire::{self, Ends, FromHost, GroupId, InviteHost, Item, ManifestHead, Status};
+use crate::{Config, Result};
+use multirail_proto::multicast::{Input, MemberId, Members, Method, Output};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+
+/// Transfers that go on in a group at a time.
+pub(super) const MAX_TRANSFERS: usize = 64;
+/// A session between members outlives its last rail by this much: there are others who have the data.
+const LINK_GIVES_UP_AFTER: Duration = Duration::from_secs(3);
+/// A host that knows nothing of any transfer for this long asks others, again and again.
+const ASK_EVERY: Duration = Duration::from_millis(1500);
+/// Text that comes from others is not told on at greater length.
+const MAX_COMPLAINTS: usize = 64;
+
+/// How a host opens the store for data it has been told of.
+pub(super) type OpenStore = dyn Fn(Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync;
+
+/// What a group is told to begin with.
+pub(super) struct Setting {
+    pub id: GroupId,
+    pub hosts: Vec<InviteHost>,
+    pub me: MemberId,
+    pub members: Members,
+    pub method: Method,
+    pub bandwidths: Option<Bandwidths>,
+    pub seed: u64,
+    pub config: Config,
+    pub open: Box<OpenStore>,
+}
+
+/// A host's part in a group.
+pub(crate) struct Group {
+    pub(super) id: GroupId,
+    pub(super) hosts: Vec<InviteHost>,
+    pub(super) me: MemberId,
+    pub(super) members: Arc<Members>,
+    method: Method,
+    bandwidths: Option<Bandwidths>,
+    seed: u64,
+    pub(super) config: Config,
+    open: Box<OpenStore>,
+    incarnation: u64,
+    began: Instant,
+    runtime: tokio::runtime::Handle,
+    core: Mutex<Core>,
+    timer: Notify,
+    /// Counts changes that others may wait for.
+    changed: watch::Sender<u64>,
+    /// Buffers for pieces that are arriving: links need them at times only.
+    pub(super) buffers: link::Buffers,
+}
+
+#[derive(Default)]
+struct Core {
+    links: BTreeMap<MemberId, LinkHandle>,
+    dialling: BTreeSet<MemberId>,
+    /// Manifests for hosts that are being dialled.
+    errands: BTreeMap<MemberId, Vec<(u32, Errand)>>,
+    downs: BTreeMap<MemberId, u32>,
+    /// Those that this host has nothing to do with any more.
+    banned: BTreeSet<MemberId>,
+    complaints: Vec<(MemberId, String)>,
+    /// Who has told that they have everything, by transfer.
+    complete: BTreeMap<u32, BTreeSet<MemberId>>,
+    transfers: BTreeMap<u32, Transfer>,
+    links_ever: u64,
+    asked: u32,
+    heard: Option<Instant>,
+    state: State,
+}
+
+/// Whether the host takes part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// It does.
+    #[default]
+    Member,
+    /// It does not any more: links are being ended.
+    Left,
+    /// It cannot, and why.
+    Failed(String),
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// Begins a host's part, in the runtime that calls.
+    pub fn begin(setting: Setting) -> Arc<Self> {
+        let Setting { id, hosts, me, members, method, bandwidths, seed, config, open } = setting;
+        let mut incarnation = [0; 8];
+        let _ = getrandom::fill(&mut incarnation);
+        let group = Arc::new(Self {
+            id,
+            hosts,
+            me,
+            members: Arc::new(members),
+            method,
+            bandwidths,
+            seed,
+            config: Config { give_up_after: LINK_GIVES_UP_AFTER, ..config },
+            open,
+            incarnation: u64::from_le_bytes(incarnation),
+            began: Instant::now(),
+            runtime: tokio::runtime::Handle::current(),
+            core: Mutex::default(),
+            timer: Notify::new(),
+            changed: watch::Sender::new(0),
+            buffers: link::Buffers::default(),
+        });
+        tokio::spawn(wake_nodes(group.clone()));
+        group
+    }
+
+    /// Waits for changes with the receiver's `changed`.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub fn state(&self) -> State {
+        self.lock().state.clone()
+    }
+
+    /// What a coordinator is told.
+    pub fn report(&self) -> FromHost {
+        let core = self.lock();
+        if let State::Failed(why) = &core.state {
+            return FromHost::Failed(why.clone());
+        }
+        let complaints = core.complaints.clone();
+        let status = core.transfers.iter().next_back().map(|(number, t)| Status {
+            transfer: Some(*number),
+            held_bytes: if t.node.is_none() && t.phase < Phase::Done { 0 } else { t.held_bytes },
+            resumed_bytes: t.resumed_bytes,
+            received_bytes: t.received_bytes.clone(),
+            done: t.phase == Phase::Done,
+            complaints: complaints.clone(),
+        });
+        FromHost::Status(status.unwrap_or_else(|| Status { complaints, ..Status::default() }))
+    }
+
+    /// Whether this host and all that it is joined to have everything of all transfers, of which there is one.
+    pub fn is_over(&self) -> bool {
+        let core = self.lock();
+        let all = |number: &u32| {
+            let complete = core.complete.get(number);
+            core.links.keys().all(|peer| complete.is_some_and(|c| c.contains(peer)))
+        };
+        !core.transfers.is_empty() && core.transfers.iter().all(|(n, t)| t.phase == Phase::Done && all(n))
+    }
+
+    /// How long nothing has come from any member.
+    pub fn silence(&self) -> Duration {
+        self.lock().heard.unwrap_or(self.began).elapsed()
+    }
+
+    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
+    /// Ends the links, each after what is queued on it.
+    pub fn leave(&self) {
+        let mut core = self.lock();
+        if core.state == State::Member {
+            core.state = State::Left;
+        }
+        core.links.values_mut().for_each(LinkHandle::close);
+        self.tell(&core);
+    }
+
+    /// Ends this host's part at once.
+    pub fn fail(&self, why: String) {
+        let mut core = self.lock();
+        if core.state == State::Member {
+            tracing::warn!(why, "left the group");
+            core.state = State::Failed(why);
+        }
+        core.links.clear();
+        core.transfers.values_mut().for_each(|t| t.node = None);
+        self.tell(&core);
+    }
+
+    /// Waits until all links have ended.
+    pub async fn links_ended(&self) {
+        let mut changed = self.watch();
+        while !self.lock().links.is_empty() && changed.changed().await.is_ok() {}
+    }
+
+    /// Begins the broadcast `number` of what `store` has: this host is the root. `data`: all of it, if it shall travel with its
+    /// manifest.
+    pub fn broadcast(self: &Arc<Self>, number: u32, store: Arc<dyn Store>, data: Vec<u8>) {
+        let manifest = Arc::new(store.manifest().encode());
+        let pieces = store.manifest().pieces();
+        let inline = !data.is_empty() || pieces.count() == 0;
+        let mut core = self.lock();
+        core.transfers.insert(number, Transfer::new(manifest, Arc::new(data), pieces, self.members.clusters().len()));
+        for errand in tree::from_root(&self.members) {
+            self.run_errand(&mut core, number, errand);
+        }
+        self.start(&mut core, number, store, inline);
+    }
+
+    // What links tell.
+
+    /// The ends that are told in a hello to `peer`, or in the answer to one.
+    pub(super) fn ends(&self, peer: MemberId) -> Ends {
+        Ends { incarnation: self.incarnation, downs: self.lock().downs.get(&peer).copied().unwrap_or(0) }
+    }
+
+    /// Whether a session that `peer` dials shall be a link.
+    pub(super) fn admits(&self, peer: MemberId, ends: Ends) -> wire::PeerReply {
+        let core = self.lock();
+        let refused = |why: &str| wire::PeerReply::Refused(why.to_owned());
+        if peer == self.me || !self.members.contains(peer) {
+            return refused("that is no number of another member");
+        }
+        match &core.state {
+            State::Member if core.banned.contains(&peer) => return refused("what came from there was wrong"),
+            State::Member => {}
+            State::Left => return refused("this host has left the group"),
+            State::Failed(why) => return refused(why),
+        }
+        let known = core.links.get(&peer).is_some_and(|l| !l.is_older_than(ends));
+        // Of two that dial each other at once, the lower number's session is kept.
+        if known || (core.dialling.contains(&peer) && self.me < peer) {
+            return wire::PeerReply::Duplicate;
+        }
+        let downs = core.downs.get(&peer).copied().unwrap_or(0);
+        wire::PeerReply::Welcome(Ends { incarnation: self.incarnation, downs })
+    }
+
+    /// There is a session with `peer`; `theirs` is what it told of its end.
+    pub(super) fn link_up(self: &Arc<Self>, peer: MemberId, session: crate::Session, theirs: Ends, dialled: bool) {
+        let mut core = self.lock();
+        if dialled {
+            core.dialling.remove(&peer);
+        }
+        if core.state != State::Member || core.banned.contains(&peer) {
+            return;
+        }
+        if core.links.get(&peer).is_some_and(|l| !l.is_older_than(theirs)) {
+            // Both dialled, and the other's session was let in meanwhile.
+            return;
+        }
+        if core.links.remove(&peer).is_some() {
+            self.lost(&mut core, peer);
+        }
+        core.links_ever += 1;
+        let number = core.links_ever;
+        let mut link = LinkHandle::start(self, peer, number, session, theirs);
+        for (number, transfer) in &core.transfers {
+            if transfer.node.is_some() {
+                link.push(Item::Ready(*number));
+            }
+            if transfer.phase >= Phase::Finishing {
+                link.push(Item::Complete(*number));
+            }
+        }
+        if core.transfers.is_empty() && core.asked > 0 {
+            link.push(Item::Ask);
+        }
+        core.links.insert(peer, link);
+        tracing::debug!(me = self.me, peer, dialled, "link up");
+        for (number, errand) in core.errands.remove(&peer).unwrap_or_default() {
+            self.run_errand(&mut core, number, errand);
+        }
+        self.tell(&core);
+    }
+
+    /// A dialled session came to nothing. `why` of [`None`]: the peer is dialling this host.
+    pub(super) fn dial_failed(self: &Arc<Self>, peer: MemberId, why: &str) {
+        tracing::debug!(me = self.me, peer, why, "no link");
+        let mut core = self.lock();
+        core.dialling.remove(&peer);
+        if core.links.contains_key(&peer) {
+            return;
+        }
+        let errands = core.errands.remove(&peer).unwrap_or_default();
+        for (number, errand) in errands {
+            for other in tree::instead(&self.members, self.me, &errand) {
+                self.run_errand(&mut core, number, other);
+            }
+        }
+        self.down(&mut core, peer);
+    }
+
+    /// A link has ended; `fault`: what the peer did wrong.
+    pub(super) fn link_down(self: &Arc<Self>, peer: MemberId, link: u64, why: &str, fault: bool) {
+        let mut core = self.lock();
+        if core.links.get(&peer).is_none_or(|l| l.number() != link) {
+            return;
+        }
+        tracing::debug!(me = self.me, peer, why, fault, "link down");
+        core.links.remove(&peer);
+        if fault && core.banned.insert(peer) && core.complaints.len() < MAX_COMPLAINTS {
+            core.complaints.push((peer, why.to_owned()));
+        }
+        self.lost(&mut core, peer);
+        self.tell(&core);
+    }
+
+    fn lost(self: &Arc<Self>, core: &mut Core, peer: MemberId) {
+        *core.downs.entry(peer).or_default() += 1;
+        core.transfers.values_mut().for_each(|t| t.forget_requests(peer));
+        self.down(core, peer);
+    }
+
+    /// Tells all nodes that there is no link to `peer`.
+    fn down(self: &Arc<Self>, core: &mut Core, peer: MemberId) {
+        let numbers: Vec<u32> = core.transfers.keys().copied().collect();
+        for number in numbers {
+            self.drive(core, number, Input::Down(peer));
+        }
+    }
+
+    /// A control item came; an error is the peer's fault.
+    pub(super) fn hear(self: &Arc<Self>, peer: MemberId, item: Item) -> Result<(), String> {
+        let mut core = self.lock();
+        core.heard = Some(Instant::now());
+        match item {
+            Item::Ready(number) => {
+                let Some(link) = core.links.get_mut(&peer) else { return Ok(()) };
+                link.peer_is_ready(number)?;
+                self.join(&mut core, number, peer);
+            }
+            Item::Node(number, message) => {
+                let seconds = self.began.elapsed().as_secs();
+                let Some(transfer) = core.transfers.get_mut(&number) else { return Ok(()) };
+                transfer.hears(peer, &message, seconds)?;
+                if core.links.get(&peer).is_some_and(|l| l.is_up(number)) {
+                    self.drive(&mut core, number, Input::Message(peer, message));
+                }
+            }
+            Item::Complete(number) => {
+                let known = core.complete.len();
+                match core.complete.get_mut(&number) {
+                    Some(complete) => drop(complete.insert(peer)),
+                    None if known < MAX_TRANSFERS => drop(core.complete.insert(number, BTreeSet::from([peer]))),
+                    None => return Err("it has completed too many transfers".to_owned()),
+                }
+                self.tell(&core);
+            }
+            Item::Ask => {
+                let numbers: Vec<u32> = core.transfers.keys().copied().collect();
+                for number in numbers {
+                    self.run_errand(&mut core, number, Errand { to: peer, duties: Vec::new() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A manifest came; an error is the peer's fault.
+    pub(super) fn take_manifest(self: &Arc<Self>, peer: MemberId, frame: &[u8]) -> Result<(), String> {
+        let (head, manifest, data) = wire::split_manifest(frame).map_err(|e| e.to_string())?;
+        let number = head.transfer;
+        if head.duties.len() > self.members.mob(self.me).len() {
+            return Err("it gives more places than there are".to_owned());
+        }
+        {
+            let mut core = self.lock();
+            core.heard = Some(Instant::now());
+            if core.transfers.contains_key(&number) || core.state != State::Member {
+                return Ok(());
+            }
+            if core.transfers.len() >= MAX_TRANSFERS {
+                return Err("it begins too many transfers".to_owned());
+            }
+            core.asked = 0;
+        }
+        let decoded = Manifest::decode(manifest).map_err(|e| format!("its manifest is none: {e}"))?;
+        let pieces = decoded.pieces();
+        let inline = pieces.count() == 0 || !data.is_empty();
+        if !data.is_empty() && (data.len() as u64 != pieces.total_bytes || data.len() as u64 > wire::MAX_INLINE_BYTES) {
+            return Err("data beside its manifest that is not the manifest's".to_owned());
+        }
+        let data = Arc::new(data.to_vec());
+        let mut core = self.lock();
+        let mut transfer =
+            Transfer::new(Arc::new(manifest.to_vec()), data.clone(), pieces, self.members.clusters().len());
+        transfer.received_bytes[self.members.cluster(peer) as usize] += data.len() as u64;
+        core.transfers.insert(number, transfer);
+        for errand in tree::passed_on(&self.members, self.me, &head.duties) {
+            self.run_errand(&mut core, number, errand);
+        }
+        drop(core);
+        let group = self.clone();
+        self.runtime.spawn(async move { group.open_store(number, Arc::new(decoded), data, inline).await });
+        Ok(())
+    }
+
+    async fn open_store(self: Arc<Self>, number: u32, manifest: Arc<Manifest>, data: Arc<Vec<u8>>, inline: bool) {
+        let group = self.clone();
+        let opened = blocking(move || {
+            let store = (group.open)(manifest)?;
+            let pieces = store.manifest().pieces();
+            for piece in (0..pieces.count()).filter(|_| inline) {
+                let range = pieces.range(piece);
+                store.write(piece, &data[range.start as usize..range.end as usize])?;
+            }
+            Ok::<_, StoreError>(store)
+        });
+        match opened.await {
+            Ok(store) => {
+                let mut core = self.lock();
+                self.start(&mut core, number, store, inline);
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// The store is open: the node begins.
+    fn start(self: &Arc<Self>, core: &mut Core, number: u32, store: Arc<dyn Store>, inline: bool) {
+        let Some(transfer) = core.transfers.get_mut(&number) else { return };
+        transfer.held = store.held();
+        let bytes = |p| transfer.pieces.range(p).end - transfer.pieces.range(p).start;
+        transfer.held_bytes = transfer.held.iter().map(bytes).sum();
+        transfer.phase = Phase::Running;
+        transfer.store = Some(store);
+        if !inline {
+            transfer.resumed_bytes = transfer.held_bytes;
+            let node = nodes::node_for(
+                self.method,
+                &self.members,
+                self.me,
+                transfer.pieces,
+                transfer.held.clone(),
+                self.seed ^ u64::from(self.me),
+                self.bandwidths.as_ref(),
+            );
+            match node {
+                Ok(node) => transfer.node = Some(node),
+                Err(why) => {
+                    core.state = State::Failed(why);
+                    return self.tell(core);
+                }
+            }
+        }
+        if core.transfers[&number].node.is_some() {
+            core.links.values_mut().for_each(|l| l.push(Item::Ready(number)));
+            self.drive(core, number, Input::Start);
+            let peers: Vec<MemberId> = core.links.keys().copied().collect();
+            for peer in peers {
+                self.join(core, number, peer);
+            }
+        }
+        self.finish_if_full(core, number);
+        self.tell(core);
+    }
+
+    /// Tells the node of a peer, once both sides know the transfer.
+    fn join(self: &Arc<Self>, core: &mut Core, number: u32, peer: MemberId) {
+        let running = core.transfers.get(&number).is_some_and(|t| t.node.is_some());
+        if running && core.links.get_mut(&peer).is_some_and(|l| l.join(number)) {
+            self.drive(core, number, Input::Up(peer));
+        }
+    }
+
+    /// A peer begins to send a piece: whether to keep it.
+    pub(super) fn comes(&self, peer: MemberId, number: u32, piece: u32) -> Result<Option<Arc<dyn Store>>, String> {
+        let only_asked = matches!(self.method, Method::Mob | Method::Bittorrent);
+        let mut core = self.lock();
+        let Some(transfer) = core.transfers.get_mut(&number) else { return Ok(None) };
+        let keep = transfer.comes(peer, piece, only_asked)?;
+        Ok(transfer.store.clone().filter(|_| keep))
+    }
+
+    /// `bytes` of a piece came.
+    pub(super) fn count_received(&self, peer: MemberId, number: u32, bytes: u64) {
+        let mut core = self.lock();
+        core.heard = Some(Instant::now());
+        if let Some(transfer) = core.transfers.get_mut(&number) {
+            transfer.received_bytes[self.members.cluster(peer) as usize] += bytes;
+        }
+    }
+
+    /// A piece was verified and stored.
+    pub(super) fn stored(self: &Arc<Self>, peer: MemberId, number: u32, piece: u32) {
+        let mut core = self.lock();
+        let Some(transfer) = core.transfers.get_mut(&number) else { return };
+        let new = transfer.hold(piece);
+        self.drive(&mut core, number, Input::Stored { from: peer, piece });
+        if new {
+            self.finish_if_full(&mut core, number);
+        }
+    }
+
+    /// What came for a piece was not that piece.
+    pub(super) fn bad(self: &Arc<Self>, peer: MemberId, number: u32, piece: u32) {
+        self.drive(&mut self.lock(), number, Input::Bad { from: peer, piece });
+    }
+
+    /// The last byte of a piece went to a peer's session.
+    pub(super) fn sent(self: &Arc<Self>, peer: MemberId, number: u32, piece: u32) {
+        let mut core = self.lock();
+        if let Some(transfer) = core.transfers.get_mut(&number) {
+            transfer.settled(peer, piece);
+            self.drive(&mut core, number, Input::Sent { to: peer, piece });
+        }
+    }
+
+    /// The store of a transfer and the length of a piece.
+    pub(super) fn store(&self, number: u32, piece: u32) -> Option<(Arc<dyn Store>, u32)> {
+        let core = self.lock();
+        let transfer = core.transfers.get(&number)?;
+        let range = transfer.pieces.range(piece);
+        Some((transfer.store.clone()?, (range.end - range.start) as u32))
+    }
+
+    /// What `change` makes of a link's queue.
+    pub(super) fn with_link<T>(
+        &self,
+        peer: MemberId,
+        link: u64,
+        change: impl FnOnce(&mut LinkHandle) -> T,
+    ) -> Option<T> {
+        let mut core = self.lock();
+        core.links.get_mut(&peer).filter(|l| l.number() == link).map(change)
+    }
+
+    // What nodes want.
+
+    fn drive(self: &Arc<Self>, core: &mut Core, number: u32, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let now_us = self.now_us();
+            let mut outputs = Vec::new();
+            let Some(node) = core.transfers.get_mut(&number).and_then(|t| t.node.as_mut()) else { return };
+            node.handle(now_us, input);
+            outputs.extend(std::iter::from_fn(|| node.poll()));
+            for output in outputs {
+                self.act(core, number, output, &mut inputs);
+            }
+        }
+        self.timer.notify_one();
+    }
+
+    fn act(self: &Arc<Self>, core: &mut Core, number: u32, output: Output, inputs: &mut VecDeque<Input>) {
+        let Some(transfer) = core.transfers.get_mut(&number) else { return };
+        match output {
+            Output::Connect(peer) => {
+                if !self.connect(core, peer) {
+                    inputs.push_back(Input::Down(peer));
+                }
+            }
+            Output::Send(peer, message) => {
+                if let Some(link) = core.links.get_mut(&peer).filter(|l| l.is_up(number)) {
+                    transfer.says(peer, &message);
+                    link.push(Item::Node(number, message));
+                }
+            }
+            Output::SendPiece(peer, piece) => {
+                let held = transfer.held.contains(piece);
+                debug_assert!(held, "a node sends what it has");
+                if let Some(link) = core.links.get_mut(&peer).filter(|l| held && l.is_up(number)) {
+                    link.push_piece(number, piece);
+                }
+            }
+            Output::Withdraw(peer, piece) => {
+                if let Some(link) = core.links.get_mut(&peer) {
+                    link.withdraw(number, piece);
+                }
+                transfer.settled(peer, piece);
+            }
+            Output::Finished => {
+                transfer.synchronized = true;
+                self.tell(core);
+            }
+        }
+    }
+
+    /// Makes a link with `peer`, unless there is one; false if there will be none.
+    fn connect(self: &Arc<Self>, core: &mut Core, peer: MemberId) -> bool {
+        let strange = peer == self.me || !self.members.contains(peer);
+        if strange || core.state != State::Member || core.banned.contains(&peer) {
+            return false;
+        }
+        if !core.links.contains_key(&peer) && core.dialling.insert(peer) {
+            self.runtime.spawn(link::dial(self.clone(), peer));
+        }
+        true
+    }
+
+    /// Sends a manifest on; where there is no link, as soon as there is one.
+    fn run_errand(self: &Arc<Self>, core: &mut Core, number: u32, errand: Errand) {
+        let Some(transfer) = core.transfers.get(&number) else { return };
+        if let Some(link) = core.links.get_mut(&errand.to) {
+            if link.tell_manifest(number) {
+                let manifest_bytes = transfer.manifest.len() as u32;
+                let head = ManifestHead { transfer: number, duties: errand.duties, manifest_bytes };
+                match wire::manifest_frame(&head, &transfer.manifest, &transfer.data) {
+                    Ok(frame) => link.push_manifest(Arc::new(frame)),
+                    Err(error) => tracing::error!(%error, "a manifest"),
+                }
+            }
+            return;
+        }
+        let to = errand.to;
+        if self.connect(core, to) {
+            core.errands.entry(to).or_default().push((number, errand));
+        } else {
+            for other in tree::instead(&self.members, self.me, &errand) {
+                self.run_errand(core, number, other);
+            }
+        }
+    }
+
+    /// Asks somebody for what goes on: the hosts nearby first, so that it does not cross the networks between clusters again.
+    fn ask(self: &Arc<Self>) {
+        let mut core = self.lock();
+        if !core.transfers.is_empty() || core.state != State::Member {
+            return;
+        }
+        core.asked += 1;
+        core.links.values_mut().for_each(|l| l.push(Item::Ask));
+        let near: Vec<MemberId> = self.members.mob(self.me).iter().copied().filter(|m| *m != self.me).collect();
+        let turn = core.asked as usize;
+        let at = (self.seed as usize).wrapping_add(self.me as usize + turn);
+        let whom = if turn.is_multiple_of(3) || near.is_empty() { self.members.root() } else { near[at % near.len()] };
+        self.connect(&mut core, whom);
+    }
+
+    fn finish_if_full(self: &Arc<Self>, core: &mut Core, number: u32) {
+        let Some(transfer) = core.transfers.get_mut(&number) else { return };
+        if !transfer.held.is_full() || transfer.phase != Phase::Running {
+            return;
+        }
+        transfer.phase = Phase::Finishing;
+        let Some(store) = transfer.store.clone() else { return };
+        core.links.values_mut().for_each(|l| l.push(Item::Complete(number)));
+        let group = self.clone();
+        self.runtime.spawn(async move {
+            match blocking(move || store.finish()).await {
+                Err(error) => group.fail(error.to_string()),
+                Ok(report) => match report.failed.first() {
+                    Some(failure) => group.fail(format!("{}: {}", failure.path.display(), failure.reason)),
+                    None => {
+                        let mut core = group.lock();
+                        if let Some(transfer) = core.transfers.get_mut(&number) {
+                            transfer.phase = Phase::Done;
+                        }
+                        group.tell(&core);
+                    }
+                },
+            }
+        });
+        self.tell(core);
+    }
+
+    fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    fn tell(&self, _: &Core) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells nodes the time, and asks for manifests that do not come.
+async fn wake_nodes(group: Arc<Group>) {
+    let mut asked = Instant::now();
+    loop {
+        let now_us = group.now_us();
+        let (next, due, over) = {
+            let core = group.lock();
+            let wakes = || core.transfers.iter().filter_map(|(n, t)| Some((*n, t.node.as_ref()?.wake_at_us()?)));
+            let due: Vec<u32> = wakes().filter(|(_, at)| *at <= now_us).map(|(n, _)| n).collect();
+            (wakes().map(|(_, at)| at).min(), due, core.state != State::Member)
+        };
+        if over {
+            return;
+        }
+        for number in &due {
+            group.drive(&mut group.lock(), *number, Input::Wake);
+        }
+        if asked.elapsed() >= ASK_EVERY && group.me != group.members.root() {
+            asked = Instant::now();
+            group.ask();
+        }
+        let wait = match next {
+            // A node that wants to be woken at once, again and again, shall not keep the others from working.
+            Some(_) if !due.is_empty() => Duration::from_millis(1),
+            Some(at) => Duration::from_micros(at.saturating_sub(now_us)).min(ASK_EVERY),
+            None => ASK_EVERY,
+        };
+        let _ = tokio::time::timeout(wait, group.timer.notified()).await;
+    }
+}
+
+/// Runs what waits for a disk on a thread that may.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|e| e.to_string()),
+        Err(error) => Err(format!("a task of the store broke off: {error}")),
+    }
+}

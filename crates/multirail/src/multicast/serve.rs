@@ -1,0 +1,208 @@
+//! A server's part: takes invitations, and brings members' sessions to the groups they are for.
+
+use super::group::{Group, Setting, State};
+use super::link;
+use super::store::{Store, StoreError};
+use super::wire::{
+    FromHost, GroupId, Invite, InviteRequest, MAX_INVITE_BYTES, MAX_STATUS_BYTES, PeerHello, PeerReply, ToHost,
+    receive_body, send_body,
+};
+use super::{Destination, Manifest, TreeOptions, TreeStore};
+use crate::error::{Error, Result};
+use crate::{Config, Session, service};
+use multirail_proto::multicast::Members;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Groups that a server takes part in at a time.
+pub const MAX_GROUPS: usize = 64;
+/// How often a host tells how far it is.
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// How long a member that comes for a group waits for the group: the invitation may be on its way.
+const GROUP_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Without its coordinator a host stays for as long as something comes, and this much longer.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long links have to end.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The groups that a server takes part in.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    root: PathBuf,
+    config: Config,
+    groups: Mutex<HashMap<GroupId, Arc<Group>>>,
+}
+
+impl Registry {
+    /// Of a server for the folder `root`. Sessions to members are made with `config`.
+    pub fn new(root: &Path, config: Config) -> Self {
+        Self { root: root.to_owned(), config, groups: Mutex::default() }
+    }
+
+    fn find(&self, id: &GroupId) -> Option<Arc<Group>> {
+        self.lock().get(id).cloned()
+    }
+
+    fn forget(&self, id: &GroupId) {
+        self.lock().remove(id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<GroupId, Arc<Group>>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The group of an invitation, and whether it begins with it.
+    fn join(&self, id: GroupId, invite: Invite) -> Result<(Arc<Group>, bool), String> {
+        let cluster_of = invite.hosts.iter().map(|h| h.cluster).collect();
+        let members = Members::new(cluster_of, invite.root).map_err(|e| e.to_string())?;
+        if !members.contains(invite.me) || invite.me == invite.root {
+            return Err(format!("an invitation for host {} of {}", invite.me, members.count()));
+        }
+        let Some(destination) = invite.destination else {
+            return Err("a server takes files; data for memory goes to a program that receives it".to_owned());
+        };
+        let mut groups = self.lock();
+        if let Some(group) = groups.get(&id) {
+            // Its session to the coordinator died, and the coordinator is back.
+            return Ok((group.clone(), false));
+        }
+        if groups.len() >= MAX_GROUPS {
+            return Err(format!("this server takes part in {MAX_GROUPS} broadcasts; try again later"));
+        }
+        let root = self.root.clone();
+        let open = move |manifest: Arc<Manifest>| -> Result<Arc<dyn Store>, StoreError> {
+            let destination = Destination::Below { root: &root, path: Path::new(OsStr::from_bytes(&destination)) };
+            Ok(Arc::new(TreeStore::open(manifest, destination, TreeOptions::default())?))
+        };
+        let group = Group::begin(Setting {
+            id,
+            hosts: invite.hosts,
+            me: invite.me,
+            members,
+            method: invite.method,
+            bandwidths: invite.bandwidths,
+            seed: invite.seed,
+            config: self.config.clone(),
+            open: Box::new(open),
+        });
+        groups.insert(id, group.clone());
+        Ok((group, true))
+    }
+}
+
+/// Takes part in the group that a coordinator invites to, until it is over. The group lives in the runtime that calls.
+pub(crate) async fn serve_invite(registry: &Registry, session: &mut Session, request: InviteRequest) -> Result<()> {
+    let invite: Invite = receive_body(session.split().1, MAX_INVITE_BYTES).await?;
+    let (group, begins) = match registry.join(request.group, invite) {
+        Ok(joined) => joined,
+        Err(why) => return service::send(session, &FromHost::Refused(why)).await,
+    };
+    let attended = attend(session, &group).await;
+    if begins {
+        if let Err(error) = &attended {
+            tracing::debug!(%error, "the coordinator is gone");
+            go_on_alone(&group).await;
+        }
+        group.leave();
+        let _ = tokio::time::timeout(END_TIMEOUT, group.links_ended()).await;
+        registry.forget(&request.group);
+    }
+    attended
+}
+
+/// Tells the coordinator how far this host is, and does what it says, until it says leave.
+async fn attend(session: &mut Session, group: &Arc<Group>) -> Result<()> {
+    let (sender, receiver) = session.split();
+    send_body(sender, &FromHost::Joined).await?;
+    let (told, mut orders) = mpsc::channel(1);
+    let listen = async {
+        loop {
+            let order: ToHost = receive_body(receiver, MAX_STATUS_BYTES).await?;
+            let _ = told.send(order).await;
+        }
+    };
+    let mut listen: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(listen);
+    let mut changed = group.watch();
+    let mut last = None;
+    let mut tick = tokio::time::interval(STATUS_EVERY);
+    loop {
+        let report = group.report();
+        let news = match &report {
+            FromHost::Status(s) => Some((s.transfer, s.done, s.complaints.len())),
+            _ => None,
+        };
+        if news.is_none() || last != Some(news) {
+            send_body(sender, &report).await?;
+            last = Some(news);
+        }
+        if news.is_none() {
+            return Ok(());
+        }
+        tokio::select! {
+            ended = &mut listen => return ended,
+            Some(order) = orders.recv() => match order {
+                ToHost::Leave => return Ok(()),
+                ToHost::Abort(why) => group.fail(why),
+            },
+            Ok(()) = changed.changed() => {}
+            _ = tick.tick() => last = None,
+        }
+    }
+}
+
+/// Without coordinator: until this host and those it is joined to have everything, or nothing comes any more.
+async fn go_on_alone(group: &Arc<Group>) {
+    let mut changed = group.watch();
+    while group.state() == State::Member && !group.is_over() && group.silence() < SILENCE {
+        let _ = tokio::time::timeout(STATUS_EVERY, changed.changed()).await;
+    }
+}
+
+/// Brings a member's session to its group, which drives it from then on.
+pub(crate) async fn serve_peer(
+    registry: &Registry,
+    mut session: Session,
+    address: SocketAddr,
+    hello: PeerHello,
+) -> Result<()> {
+    let until = tokio::time::Instant::now() + GROUP_PATIENCE;
+    let group = loop {
+        match registry.find(&hello.group) {
+            Some(group) => break group,
+            None if tokio::time::Instant::now() < until => tokio::time::sleep(LOOK_EVERY).await,
+            None => {
+                service::send(&mut session, &PeerReply::UnknownGroup).await?;
+                return session.close().await;
+            }
+        }
+    };
+    let moving = session.into_new(address);
+    let runtime = group.runtime().clone();
+    runtime.spawn(async move {
+        match moving.start_moved() {
+            Ok(session) => link::admit(group, session, hello).await,
+            Err(error) => tracing::warn!(%error, "a member's session"),
+        }
+    });
+    Ok(())
+}
+
+/// Takes a session that came to the coordinator's own listener.
+pub(super) async fn serve_root(group: Arc<Group>, mut session: Session) -> Result<()> {
+    match service::receive(&mut session).await? {
+        service::Request::MulticastPeer(hello) if hello.group == group.id => link::admit(group, session, hello).await,
+        _ => {
+            let _ = service::send(&mut session, &PeerReply::UnknownGroup).await;
+            return Err(Error::Protocol("it came for something else than the broadcast".to_owned()));
+        }
+    }
+    Ok(())
+}
