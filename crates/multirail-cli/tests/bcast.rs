@@ -93,7 +93,6 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-#[ignore = "broadcasts are still being built"]
 fn three_hosts_get_a_file_and_the_summary_says_so() {
     let mut place = Place::new("three");
     let bytes = place.source();
@@ -132,7 +131,6 @@ fn three_hosts_get_a_file_and_the_summary_says_so() {
 }
 
 #[test]
-#[ignore = "broadcasts are still being built"]
 fn a_host_that_is_not_there_is_named_and_the_others_complete() {
     let mut place = Place::new("absent");
     let bytes = place.source();
@@ -234,7 +232,6 @@ fn fake_ssh(place: &Place) -> PathBuf {
 }
 
 #[test]
-#[ignore = "broadcasts are still being built"]
 fn servers_over_ssh_are_started_and_end() {
     let place = Place::new("ssh");
     let bytes = place.source();
@@ -285,7 +282,6 @@ fn a_server_with_its_token_from_stdin_ends_with_it() {
 
 /// The tasks of `srun multirail bcast`, each on its own host: all run the same command, and all end.
 #[test]
-#[ignore = "broadcasts are still being built"]
 fn tasks_of_slurm_find_each_other() {
     if let Err(why) = Lab::supported() {
         // Not by `println!`, which cargo shows for failed tests only.
