@@ -120,6 +120,9 @@ class Point:
         return events_on(self.network, self.name, seed=self.seed, times=scenario.time_scale(size / MB, self.rate_scale))
 
     def bound_s(self, size):
+        """None if there is but one cluster."""
+        if size not in self._bounds and len(self.network["clusters"]) == 1:
+            return None
         if size not in self._bounds:
             self._bounds[size] = multicast_bound.bound_s(scenario.directed(self.events(size)), self.net.root.cluster, size,
                                                          access_bytes_s(self.network))
@@ -160,7 +163,8 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
                 if one.get(field) is not None:
                     row[field].append(round(one[field], 4) if isinstance(one[field], float) else one[field])
             row |= {key: value for key, value in one.items() if key not in FIELDS}
-            print(f"{plan.name}: {net.network['name']}, {name}, {line['name']}: {one['mb_s']:.3f} MB/s, {one['share']:.2f} of the bound, "
+            share = f"{one['mb_s'] / one['bound_mb_s']:.2f} of the bound, " if one["bound_mb_s"] else ""
+            print(f"{plan.name}: {net.network['name']}, {name}, {line['name']}: {one['mb_s']:.3f} MB/s, {share}"
                   f"{one['wan_copies']:.2f} copies, busy {one['cpu_busy_share']:.0%}", file=sys.stderr, flush=True)
     where = {"network": net.network["name"], "scenario": name, "hosts": len(net.hosts)}
     if size is not None:
@@ -178,8 +182,9 @@ def broadcast(net, line, point, most_s=None):
     """One broadcast of one line; it may take `most_s`, or what its bound allows."""
     size = max(round(point.size_bytes * line.get("file_share", 1.0)), 1)
     events, bound_s = point.events(size), point.bound_s(size)
-    file, limit_s = point.file(size), most_s or LIMIT_BOUNDS * bound_s + LIMIT_S
-    net.set_rates(events[0][1])
+    file, limit_s = point.file(size), most_s or LIMIT_BOUNDS * (bound_s or 0) + LIMIT_S
+    if events[0][1]:
+        net.set_rates(events[0][1])
     cpu = Cpu()
     with received_nothing(net), net.playing(events) as play, program_of(line).session(net, line) as session:
         before = {}
@@ -198,9 +203,9 @@ def broadcast(net, line, point, most_s=None):
                 raise RuntimeError(f"{path.parent.name} has something else than the root sent")
     moved = {f"{way[0]}>{way[1]}": after[way]["bytes"] - before[way]["bytes"] for way in after}
     dropped = sum(after[way]["drops"] - before[way]["drops"] for way in after)
-    bound_mb_s = size / bound_s / MB
+    bound_mb_s = size / bound_s / MB if bound_s else None
     rate_mb_s = size / one["seconds"] / MB
-    return {**one, "mb_s": rate_mb_s, "bound_mb_s": round(bound_mb_s, 4), "share": rate_mb_s / bound_mb_s, "file_bytes": size,
+    return {**one, "mb_s": rate_mb_s, "bound_mb_s": bound_mb_s and round(bound_mb_s, 4), "file_bytes": size,
             "wan_copies": sum(moved.values()) / size, "wan_bytes": moved, "wan_drops": dropped,
             "cpu_busy_share": 1 - used["cpu_idle_share"], "cpu_s": used["cpu_s"]}
 

@@ -87,7 +87,7 @@ class Group:
 
     def broadcast(self, file, begin, limit_s, point):
         net = self.net
-        dying = deaths(self.line, net.hosts, point.bound_s(file.stat().st_size), point.seed)
+        dying = deaths(self.line, net.hosts, point.bound_s(file.stat().st_size) or 0, point.seed)
         rates = point.events(file.stat().st_size)[0][1]
         self.servers.reset_cpu()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

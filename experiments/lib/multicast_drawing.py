@@ -117,7 +117,7 @@ def tables(found):
     for network, name, size in dict.fromkeys(map(found.place, found.rows)):
         bound = found.bound_mb_s(network, name, size)
         what = f"{network}, {scenario.TITLES.get(name, name)}" + (f", {drawing.short_size(size)}" if size is not None else "")
-        yield from ("", f"## {what}: at most {bound:.2f} MB/s", "",
+        yield from ("", f"## {what}" + (f": at most {bound:.2f} MB/s" if bound else ""), "",
                     "| line | file, MB | seconds | MB/s | of the bound | frames between clusters, in files | set-up, s | busy | CPU s/GiB |",
                     "|" + " --- |" * 9)
         for line in found.lines:
@@ -128,9 +128,10 @@ def tables(found):
             def median(field):
                 return found.median(network, name, line, size, field)
 
+            share = found.share(network, name, line, size)
             gib = row["file_bytes"] * (row["hosts"] - 1) / (1 << 30)
             cells = [line + found.dagger(network, name, line, size), f"{row['file_bytes'] / 1e6:g}", f"{median('seconds'):.3f}",
-                     f"{median('mb_s'):.3f}", f"{found.share(network, name, line, size):.3f}", f"{median('wan_copies'):.2f}",
+                     f"{median('mb_s'):.3f}", "-" if share is None else f"{share:.3f}", f"{median('wan_copies'):.2f}",
                      f"{median('setup_s'):.1f}", f"{median('cpu_busy_share'):.0%}", f"{median('cpu_s') / gib:.2f}"]
             yield "| " + " | ".join(cells) + " |"
     yield from ("", "†: the CPU was the limit. CPU seconds are those of the whole machine, for a GiB that one host received. Open MPI waits by "

@@ -105,10 +105,11 @@ def wan_claim(found, where, network, scenario, line, clusters=4):
 
 def ratio_claim(found, where, network, scenario, line, against, least, size=None):
     """Of several lines, against the best of them."""
-    against = found.best(network, scenario, [against] if isinstance(against, str) else against, size)
+    names = [against] if isinstance(against, str) else against
+    against = found.best(network, scenario, names, size)
     ours = None if against is None else found.ratio(network, scenario, line, against, size)
     dagger = "" if against is None else found.dagger(network, scenario, against, size) or found.dagger(network, scenario, line, size)
-    return demanded(f"{where}: {network}, {scenario}", f"{line}: rate over that of {against or 'the others'}", ours, least=least,
+    return demanded(f"{where}: {network}, {scenario}", f"{line}: rate over that of {against or ' or '.join(names)}", ours, least=least,
                     note="the CPU was the limit †" if dagger else "")
 
 

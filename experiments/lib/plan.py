@@ -27,7 +27,7 @@ def size_name(count):
     for scale, unit in ((1 << 30, "GiB"), (M, "MiB"), (K, "KiB")):
         if count >= scale and count % scale == 0:
             return f"{count // scale} {unit}"
-    return f"{count} B"
+    return f"{count // 10**6} MB" if count and count % 10**6 == 0 else f"{count} B"
 
 
 @dataclasses.dataclass(frozen=True)

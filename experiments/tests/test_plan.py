@@ -70,7 +70,8 @@ class Plans(unittest.TestCase):
 
     def test_sizes(self):
         self.assertEqual([size_bytes(text) for text in ("1", "64k", "4m", "1g")], [1, 65536, 4 << 20, 1 << 30])
-        self.assertEqual([size_name(count) for count in (1, 1500, 65536, 4 << 20)], ["1 B", "1500 B", "64 KiB", "4 MiB"])
+        self.assertEqual([size_name(count) for count in (1, 1500, 65536, 4 << 20, 120 * 10**6)],
+                         ["1 B", "1500 B", "64 KiB", "4 MiB", "120 MB"])
 
     def test_lines(self):
         self.assertEqual(Line.of("tcp"), Line("tcp", "tcp"))

@@ -7,7 +7,7 @@ import multicast_drawing
 from drawing import plt
 from multicast_results import Broadcasts, demanded
 
-NETWORK, SCENARIO, PLAIN = "2+2", "equal", "TCP, root to all"
+NETWORK, SCENARIO, PLAIN = "4 hosts", "equal", "TCP, root to all"
 MOST_MIB, MOST_TIMES = 64, 1.5
 GIB = 1 << 30
 
