@@ -1,5 +1,7 @@
 """Figures and tables of multicasts. Every figure has the bound, and the bytes that crossed between clusters."""
 
+import statistics
+
 import drawing
 import multicast_scenario as scenario
 from drawing import plt
@@ -57,58 +59,56 @@ def scenario_bars(found, network, path, title):
 
 def wan_axis(axes):
     axes.set_yscale("log", base=2)
-    axes.set_yticks([1, 2, 3, 4, 8, 16, 32], ["1", "2", "3", "4", "8", "16", "32"])
+    ticks = (1, 2, 3, 4, 8, 16, 32, 128, 1024)
+    axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.axhline(3, label="3 copies are enough", **BOUND)
     axes.set_ylim(2, None)
     axes.set_ylabel("frames between\nclusters, in files")
 
 
-def by_number(found, places, path, title, x_label, log=True):
-    """Lines over a number that networks have; `places`: number by network. Above rates with the bound, below copies."""
+def by_number(found, places, path, title, x_label, names=str, is_log=False):
+    """Lines over numbers; `places`: (network, scenario, size) by number. Above rates with the bound, below copies."""
     figure, (rates, copies) = plt.subplots(2, 1, figsize=(7.6, 6.4), height_ratios=(2, 1), sharex=True)
-    name = found.scenarios[0]
-    bounds = {number: found.bound_mb_s(network, name) for network, number in places.items() if found.bound_mb_s(network, name)}
+    bounds = {number: found.bound_mb_s(*place) for number, place in places.items()}
+    bounds = {number: bound for number, bound in bounds.items() if bound is not None}
     rates.plot(list(bounds), list(bounds.values()), label="bound", **BOUND)
     for line in found.lines:
         for axes, field in ((rates, "mb_s"), (copies, "wan_copies")):
-            values = {number: found.median(network, name, line, field=field) for network, number in places.items()}
-            values = {number: value for number, value in values.items() if value is not None}
-            axes.plot(list(values), list(values.values()), "-o", color=color(line), label=line, markersize=4.5, linewidth=1.7)
+            rows = {number: found.row(network, name, line, size) for number, (network, name, size) in places.items()}
+            values = {number: row[field] for number, row in rows.items() if row}
+            if values:
+                axes.plot(list(values), [statistics.median(some) for some in values.values()], "-o", color=color(line), label=line,
+                          markersize=4.5, linewidth=1.7)
+                axes.fill_between(list(values), [min(some) for some in values.values()], [max(some) for some in values.values()],
+                                  color=color(line), alpha=0.12, linewidth=0)
     for axes in (rates, copies):
-        if log:
-            axes.set_xscale("log", base=2)
+        axes.set_xscale("log", base=2)
         axes.grid(True, color="#dddddd", linewidth=0.7)
         drawing.frame(axes)
-    rates.set_ylim(bottom=0)
+    if is_log:
+        rates.set_yscale("log")
+    else:
+        rates.set_ylim(bottom=0)
     rates.set_ylabel("MB/s to the last host")
     rates.set_title(title, fontsize=11)
     rates.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.4))
     wan_axis(copies)
-    copies.set_xticks(list(places.values()), [str(number) for number in places.values()])
+    copies.set_xticks(list(places), [names(number) for number in places])
     copies.minorticks_off()
     copies.set_xlabel(x_label)
     finish(figure, path)
+
+
+def by_size(found, network, path, title):
+    """Lines over sizes of messages."""
+    by_number(found, {size: (network, "fast", size) for size in found.sizes}, path, title, "message, bytes (k = KiB, M = MiB)",
+              drawing.short_size, is_log=True)
 
 
 def finish(figure, path):
     # No date or version inside: the same rows give the same file.
     figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
-
-
-def by_size(found, network, path, title):
-    """Rates over sizes of messages, both logarithmic."""
-    lines = found.lines_of(network)
-    figure = drawing.Figure(title, "MB/s to the last host", lines)
-    for line in lines:
-        rows = {size: found.row(network, "fast", line, size) for size in found.sizes}
-        rows = {size: row for size, row in rows.items() if row}
-        figure.line(line, {size: found.median(network, "fast", line, size) for size in rows},
-                    {size: (min(row["mb_s"]), max(row["mb_s"])) for size, row in rows.items()}, label=line)
-    bound = max((found.bound_mb_s(network, "fast", size) or 0 for size in found.sizes), default=0)
-    figure.axes.axhline(bound, label=f"bound: {bound:.1f}", **BOUND)
-    figure.axes.set_yscale("log")
-    figure.save(path, bottom=None)
 
 
 def tables(found):

@@ -10,13 +10,14 @@ SCENARIO = "equal"
 PAPER_TIMES = 29 / 12.5
 
 
-def hosts_a_cluster(found):
-    return {network: int(network.partition("x")[2]) for network in found.networks}
+def places(found):
+    """By hosts a cluster."""
+    return {int(network.partition("x")[2]): (network, SCENARIO, None) for network in found.networks}
 
 
 def figures(rows, folder):
     found = Broadcasts(rows)
-    multicast_drawing.by_number(found, hosts_a_cluster(found), folder / "access.png", "4 Mbit/s for each host to other clusters", "hosts a cluster")
+    multicast_drawing.by_number(found, places(found), folder / "access.png", "4 Mbit/s for each host to other clusters", "hosts a cluster")
     multicast_drawing.write_tables(found, folder)
 
 
