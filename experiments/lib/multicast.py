@@ -3,9 +3,10 @@
     [[network]]   name, clusters = { a = 4, … }; also file_mb, rate_scale, delay, queue, access, repeats, is_sparse (the file is a hole),
                   link_mbit_s (in the scenario `equal`)
     [[line]]      name, program (multicast_PROGRAM.py), and what that wants: method, is_tuned, settings, …; also networks and scenarios
-                  where it is measured, the largest size of message, and file_share: of the file, where it would take too long
+                  where it is measured, the largest size of message, repeats at most, and file_share: of the file (or by network), where
+                  it would take too long
     scenarios     see multicast_scenario.py; or `sizes`: messages in the scenario `fast`
-    repeats       how often each is measured; the lines' order turns with each
+    repeats       how often each is measured; the lines' order turns with each. A message of `once_from` or more is measured once
     [quick]       what QUICK=1 measures instead: networks, scenarios, lines, sizes, file_mb
 
 A program is a module with
@@ -29,7 +30,7 @@ import multicast_scenario as scenario
 from host import Cpu
 from lab import mbit_s
 from multicast_net import Clusters
-from plan import DEFAULT_REPEATS, QUICK_REPEATS, size_bytes
+from plan import DEFAULT_REPEATS, size_bytes
 
 MB = 10**6
 BLOCK = 1 << 20
@@ -144,13 +145,15 @@ class Point:
 def rows_of_point(plan, table, net, lines, name, size, quick):
     lines = [line for line in lines if name in line.get("scenarios", [name]) and (size or 0) <= size_bytes(line.get("largest", size or 0))]
     point = Point(net, name, size, table.get("seed", 1))
-    repeats = QUICK_REPEATS if quick else net.network.get("repeats", table.get("repeats", DEFAULT_REPEATS))
+    repeats = net.network.get("repeats", table.get("repeats", DEFAULT_REPEATS))
+    if quick or (size is not None and size >= size_bytes(table.get("once_from", size + 1))):
+        repeats = 1
     found = {line["name"]: {"line": line["name"], **{field: [] for field in FIELDS}} for line in lines}
     failed = {}
     for repeat in range(repeats):
         turn = repeat % max(len(lines), 1)
         for line in lines[turn:] + lines[:turn]:
-            if line["name"] in failed:
+            if line["name"] in failed or repeat >= line.get("repeats", repeats):
                 continue
             try:
                 one = broadcast(net, line, point, QUICK_LIMIT_S if quick else None)
@@ -178,9 +181,14 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
                    "cpu_was_limit": busy > BUSY_SHARE}
 
 
+def file_share(line, network):
+    share = line.get("file_share", 1.0)
+    return share.get(network["name"], 1.0) if isinstance(share, dict) else share
+
+
 def broadcast(net, line, point, most_s=None):
     """One broadcast of one line; it may take `most_s`, or what its bound allows."""
-    size = max(round(point.size_bytes * line.get("file_share", 1.0)), 1)
+    size = max(round(point.size_bytes * file_share(line, net.network)), 1)
     events, bound_s = point.events(size), point.bound_s(size)
     file, limit_s = point.file(size), most_s or LIMIT_BOUNDS * (bound_s or 0) + LIMIT_S
     if events[0][1]:

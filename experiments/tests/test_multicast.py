@@ -64,6 +64,10 @@ class Plans(unittest.TestCase):
                 self.assertLessEqual(set(few.get(names, [])), {one["name"] for one in plan.table[key]}, plan.name)
             self.assertLessEqual(set(few.get("scenarios", [])), set(plan.table.get("scenarios", [])), plan.name)
 
+    def test_a_share_of_the_file_is_for_all_networks_or_by_network(self):
+        shares = [multicast.file_share(line, {"name": "x"}) for line in ({}, {"file_share": 0.5}, {"file_share": {"x": 0.1}}, {"file_share": {"y": 0.1}})]
+        self.assertEqual(shares, [1.0, 0.5, 0.1, 1.0])
+
     def test_access_is_by_cluster(self):
         network = {"access": "10mbit", "clusters": {"a": 1, "b": 4}}
         self.assertEqual(multicast.access_bytes_s(network), {"a": 1_250_000, "b": 5_000_000})
