@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 
 /// Reads of one channel before the others get their turn.
 const READS_A_TURN: usize = 16;
-/// A report goes out at the latest this long after something arrived, while the application receives.
+/// A report goes out this long after something arrived, while the application receives, ...
 const REPORT_EVERY: Duration = Duration::from_millis(10);
+/// ... if it is this much; after this long in any case. On a slow path a report every 10 ms took as much as 5 % of what it reported.
+const REPORT_WORTH_BYTES: u64 = 32 << 10;
+const REPORT_LATEST: Duration = Duration::from_millis(50);
 /// A report goes out for this much, but not more often than [`REPORT_GAP`] ...
 const REPORT_BYTES: u64 = 128 << 10;
 const REPORT_GAP: Duration = Duration::from_millis(1);
@@ -379,7 +382,8 @@ impl State {
         let age = self.rx.last_report.elapsed();
         let many = self.rx.unreported_messages >= REPORT_MESSAGES;
         let much = unreported >= REPORT_BYTES && age >= REPORT_GAP;
-        if unreported >= REPORT_AT_ONCE_BYTES || much || many || (age >= REPORT_EVERY && self.rx.begun) {
+        let worth = age >= REPORT_EVERY && unreported >= REPORT_WORTH_BYTES || age >= REPORT_LATEST;
+        if unreported >= REPORT_AT_ONCE_BYTES || much || many || (worth && self.rx.begun) {
             self.queue_report();
             self.control.flush(cx);
         }

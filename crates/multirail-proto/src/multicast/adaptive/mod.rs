@@ -35,8 +35,8 @@ const RETRY_US: u64 = 2_000_000;
 /// How often a host looks after what does not go by itself.
 const TICK_US: u64 = 100_000;
 /// A piece is asked of somebody else if it comes this much sooner from there, and by this much at least.
-const SOONER: f64 = 1.5;
-const SOONER_S: f64 = 0.1;
+const SOONER: f64 = 2.0;
+const SOONER_S: f64 = 0.5;
 /// Next door only a peer that hangs is late.
 const SOONER_LOCAL_S: f64 = 1.0;
 /// The first in a queue may be on its way already: then it comes twice.

@@ -10,7 +10,7 @@ use super::Adaptive;
 /// A neighbour that had nothing to spare is asked again after this time.
 const REFUSED_US: u64 = 300_000;
 /// What is asked of a peer and comes later than this can be given away.
-const LATE_S: f64 = 0.3;
+const LATE_S: f64 = 1.0;
 
 impl Adaptive {
     /// Asks the neighbour with the most left for some of it, if this host could do more.
@@ -58,7 +58,7 @@ impl Adaptive {
         for (id, peer) in self.peers.iter().filter(|(_, p)| !p.local) {
             let places = peer.pipe.asked().len();
             let last = peer.pipe.asked().next_back();
-            if let Some(piece) = last.filter(|_| places > 1 && peer.pipe.wait_s(places - 1, self.now_us) > LATE_S) {
+            if let Some(piece) = last.filter(|_| places > 2 && peer.pipe.wait_s(places - 1, self.now_us) > LATE_S) {
                 late.push((*id, piece));
             }
         }
