@@ -45,7 +45,8 @@ pub(super) fn from_root(members: &Members) -> Vec<Errand> {
 pub(super) fn passed_on(members: &Members, me: MemberId, duties: &[u32]) -> Vec<Errand> {
     let cluster = members.cluster(me);
     let count = members.mob(me).len() as u32;
-    let places = duties.iter().flat_map(|d| below(*d, count));
+    // Of several duties, one can be below another: those hosts are not to be reached, but to be stood in for.
+    let places = duties.iter().flat_map(|d| below(*d, count)).filter(|p| !duties.contains(p));
     let errand = |place| Some(Errand { to: at_place(members, cluster, place)?, duties: vec![place] });
     places.filter_map(errand).filter(|e| e.to != me).collect()
 }
