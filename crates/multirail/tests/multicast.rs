@@ -1,7 +1,7 @@
 //! Broadcasts over loopback, several servers in one process: everybody gets it, and what goes wrong on one host stays there.
 
 use multirail::Config;
-use multirail::multicast::{Host, Method, Options, broadcast_path};
+use multirail::multicast::{Group, Host, Method, Options, Outcome, Receiver, broadcast_path};
 use multirail::service::{ServeConfig, block_on, serve};
 use multirail::session::ListenConfig;
 use std::path::{Path, PathBuf};
@@ -111,5 +111,179 @@ fn a_host_that_is_not_there_is_named_and_the_others_have_everything() {
     assert!(!summary.is_complete());
     for root in roots {
         common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");
+    }
+}
+
+/// Receivers into memory in the calling runtime, and what reaches them.
+async fn receivers(count: u32, clusters: u32, limit_bytes: u64) -> (Vec<Host>, Vec<Receiver>) {
+    let (mut hosts, mut all) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = ListenConfig { address, insecure_no_token: false, session: config() };
+        let receiver = Receiver::bind(listen, limit_bytes).await.unwrap();
+        hosts.push(Host { address: receiver.address().to_string(), cluster: number % clusters });
+        all.push(receiver);
+    }
+    (hosts, all)
+}
+
+#[test]
+fn a_group_receives_one_buffer_after_another() {
+    let seed = seed(3);
+    common::runtime().block_on(async {
+        let (hosts, mut receivers) = receivers(5, 2, 10_000_000).await;
+        let mut group =
+            bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
+        for (round, bytes) in [0, 1, 32 << 10, (32 << 10) + 1, 1_000_000, 7, 3_000_000].into_iter().enumerate() {
+            let data = pattern(seed + round as u64, bytes);
+            let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
+            assert!(summary.is_complete(), "{summary:#?}");
+            for receiver in &mut receivers {
+                let got = bounded("a buffer", 10, receiver.next()).await.unwrap();
+                common::assert_same(&got, &data, "a receiver's buffer");
+            }
+        }
+        group.end().await;
+    });
+}
+
+#[test]
+fn a_receiver_that_has_no_room_is_left_out() {
+    let seed = seed(4);
+    common::runtime().block_on(async {
+        let (mut hosts, mut large) = receivers(2, 2, 1_000_000).await;
+        let (small_host, _small) = receivers(1, 1, 999_999).await;
+        hosts.extend(small_host);
+        let mut group =
+            bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
+        let data = pattern(seed, 1_000_000);
+        let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
+        for (host, receiver) in summary.hosts.iter().zip(&mut large) {
+            assert_eq!(host.outcome, Outcome::Complete);
+            common::assert_same(&receiver.next().await.unwrap(), &data, "a receiver's buffer");
+        }
+        assert!(matches!(&summary.hosts[2].outcome, Outcome::Failed(why) if why.contains("at most")), "{summary:#?}");
+        group.end().await;
+    });
+}
+
+#[test]
+fn a_host_with_another_destination_is_left_out() {
+    let (seed, temp) = (seed(5), Temp::new());
+    let source = temp.dir("source").join("data");
+    let content = pattern(seed, 300_000);
+    std::fs::write(&source, &content).unwrap();
+    let (hosts, roots) = servers(&temp, 3, 1);
+    for root in &roots[1..] {
+        std::fs::create_dir(root.join("there")).unwrap();
+    }
+    let options = Options { destination: "there/copy".into(), ..options(Method::default(), seed) };
+    let summary =
+        common::runtime().block_on(bounded("a broadcast", 60, broadcast_path(&source, &hosts, 0, &options))).unwrap();
+    assert!(matches!(&summary.hosts[0].outcome, Outcome::Failed(why) if why.contains("there")), "{summary:#?}");
+    for (host, root) in summary.hosts.iter().zip(&roots).skip(1) {
+        assert_eq!(host.outcome, Outcome::Complete);
+        common::assert_same(&std::fs::read(root.join("there/copy")).unwrap(), &content, "a host's copy");
+    }
+}
+
+/// The environment variable that has this program be a server, with the folder to serve.
+const SERVE: &str = "MULTIRAIL_TEST_SERVE";
+
+/// Not a test: the process that the tests below kill.
+#[test]
+fn be_a_server() {
+    let Some(root) = std::env::var_os(SERVE) else { return };
+    let listen = std::env::var("MULTIRAIL_TEST_LISTEN").unwrap().parse().unwrap();
+    let listen = ListenConfig { address: listen, insecure_no_token: false, session: config() };
+    let serving = serve(ServeConfig { listen, root: root.into() }, |address| {
+        std::fs::write(std::env::var("MULTIRAIL_TEST_READY").unwrap(), address.to_string()).unwrap();
+    });
+    block_on(serving).unwrap();
+}
+
+/// A server in a process of its own.
+struct Process(std::process::Child);
+
+impl Process {
+    /// Serves `root` at `listen`; returns the address.
+    fn start(temp: &Temp, root: &Path, listen: &str) -> (Self, String) {
+        let ready = temp.0.join("ready");
+        let _ = std::fs::remove_file(&ready);
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["be_a_server", "--exact", "--nocapture"])
+            .env(SERVE, root)
+            .env("MULTIRAIL_TEST_LISTEN", listen)
+            .env("MULTIRAIL_TEST_READY", &ready)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = Self(child);
+        for _ in 0..3000 {
+            match std::fs::read_to_string(&ready) {
+                Ok(address) if !address.is_empty() => return (process, address),
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        panic!("the server did not start");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Kills a host as soon as it has begun to receive; whether that was before it had everything.
+fn broadcast_with_death(bytes: usize, seed: u64, comes_back: bool) -> bool {
+    let temp = Temp::new();
+    let source = temp.dir("source").join("data");
+    let content = pattern(seed, bytes);
+    std::fs::write(&source, &content).unwrap();
+    let (mut hosts, mut roots) = servers(&temp, 4, 2);
+    let root = temp.dir("victim");
+    let (victim, address) = Process::start(&temp, &root, "127.0.0.1:0");
+    hosts.push(Host { address: address.clone(), cluster: 1 });
+    let wait_for_lost = if comes_back { Duration::from_secs(60) } else { Duration::ZERO };
+    let options = Options { wait_for_lost, ..options(Method::default(), seed) };
+    let began = |root: &Path| {
+        let names = std::fs::read_dir(root).unwrap().filter_map(|e| Some(e.ok()?.file_name()));
+        names.into_iter().any(|name| name.to_string_lossy().starts_with(".multirail-"))
+    };
+    let broadcast = {
+        let (source, hosts, options) = (source.clone(), hosts.clone(), options.clone());
+        std::thread::spawn(move || {
+            common::runtime().block_on(bounded("a broadcast", 120, broadcast_path(&source, &hosts, 0, &options)))
+        })
+    };
+    while !began(&root) && !root.join("data").exists() && !broadcast.is_finished() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(victim);
+    let in_time = !root.join("data").exists();
+    let _again = comes_back.then(|| Process::start(&temp, &root, &address).0);
+    let summary = broadcast.join().unwrap().unwrap();
+    if comes_back {
+        assert!(summary.is_complete(), "{summary:#?}");
+        roots.push(root);
+    } else if in_time {
+        assert!(matches!(summary.hosts[4].outcome, Outcome::Failed(_)), "{summary:#?}");
+    }
+    assert!(summary.hosts[..4].iter().all(|h| h.outcome == Outcome::Complete), "{summary:#?}");
+    for root in roots {
+        common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");
+    }
+    in_time
+}
+
+#[test]
+fn a_host_that_dies_is_left_out_and_one_that_comes_back_has_everything() {
+    let seed = seed(6);
+    for comes_back in [false, true] {
+        // On a very fast machine it may have everything before it dies, which tests nothing.
+        let in_time = [32, 64, 128, 256].into_iter().any(|mib| broadcast_with_death(mib << 20, seed, comes_back));
+        assert!(in_time, "the host was never killed in time");
     }
 }

@@ -1,6 +1,6 @@
 //! A frame as it arrives on a link: the bytes of a block go straight to where its piece is put together.
 
-use super::group::Group;
+use super::member::Member;
 use super::store::Store;
 use super::wire::{BlockHead, MAX_BLOCK_BYTES, MAX_FRAME_BYTES, tag};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ const SHORT_BYTES: u64 = MAX_BLOCK_BYTES as u64 + BlockHead::BYTES as u64;
 /// Where one link's frames arrive.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    group: Arc<Group>,
+    member: Arc<Member>,
     peer: MemberId,
     /// A frame's first bytes: a block's head.
     head: [u8; BlockHead::BYTES],
@@ -49,9 +49,9 @@ pub(super) enum Frame<'a> {
 }
 
 impl Arrival {
-    pub fn new(group: Arc<Group>, peer: MemberId) -> Self {
+    pub fn new(member: Arc<Member>, peer: MemberId) -> Self {
         let head = [0; BlockHead::BYTES];
-        Self { group, peer, head, buffer: Vec::new(), long: Vec::new(), frame_bytes: 0, piece: None }
+        Self { member, peer, head, buffer: Vec::new(), long: Vec::new(), frame_bytes: 0, piece: None }
     }
 
     fn is_long(&self) -> bool {
@@ -100,9 +100,10 @@ impl Arrival {
 
     /// Adds the block that has arrived to its piece; the piece, if that was its last. An error is the peer's fault.
     pub fn add_block(&mut self, head: BlockHead) -> Result<Option<Whole<'_>>, String> {
-        if self.piece.is_none() {
-            let keep = self.group.comes(self.peer, head.transfer, head.piece)?;
-            let piece_bytes = self.group.store(head.transfer, head.piece).map_or(0, |(_, bytes)| bytes as usize);
+        // A sender that forgets a transfer breaks a piece off.
+        if self.piece.is_none() || head.offset == 0 {
+            let keep = self.member.comes(self.peer, head.transfer, head.piece)?;
+            let piece_bytes = self.member.store(head.transfer, head.piece).map_or(0, |(_, bytes)| bytes as usize);
             let BlockHead { transfer, piece, .. } = head;
             self.piece = Some(Piece { transfer, piece, arrived_bytes: 0, piece_bytes, store: keep });
         }
@@ -131,7 +132,7 @@ impl Arrival {
 
     /// The piece is worked off.
     pub fn release(&mut self) {
-        self.group.buffers.put(std::mem::take(&mut self.buffer));
+        self.member.buffers.put(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -146,7 +147,7 @@ impl Sink for Arrival {
             return Ok(());
         }
         if self.buffer.capacity() == 0 {
-            self.buffer = self.group.buffers.take();
+            self.buffer = self.member.buffers.take();
         }
         let end = self.piece_end() + self.frame_bytes.saturating_sub(BlockHead::BYTES);
         if self.buffer.len() < end {

@@ -42,7 +42,8 @@ pub async fn broadcast_path(
     let prepared = began.elapsed();
     let data = little_data(&*store).map_err(|e| BroadcastError::Source(e.to_string()))?;
     let destination = options.destination.as_os_str().as_bytes().to_vec();
-    let mut coordinator = Coordinator::begin(hosts, root_cluster, options, Some(destination)).await?;
+    let mut coordinator =
+        Coordinator::begin(hosts, root_cluster, options, Some(destination), Some(store.manifest().id())).await?;
     coordinator.gather().await;
     let summary = coordinator.broadcast(0, store, data).await;
     coordinator.end().await;

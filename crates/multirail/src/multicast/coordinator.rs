@@ -1,6 +1,6 @@
 //! The coordinator: invites the hosts, and keeps the board of how far each is.
 
-use super::group::{Group, Setting, State};
+use super::member::{Member, Setting, State};
 use super::options::{Host, Options};
 use super::progress::{HostProgress, HostState};
 use super::serve::serve_root;
@@ -24,10 +24,10 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// How often a host that is not there is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
+/// A session to a host outlives its last rail by this much; then the host is invited again.
+const SESSION_GIVES_UP_AFTER: Duration = Duration::from_secs(4);
 /// A host that tells nothing for this long is lost. One that is well tells something every second.
 const SILENCE: Duration = Duration::from_secs(30);
-/// When nothing moves on any host for this long, nothing will.
-const STALL: Duration = Duration::from_secs(120);
 /// The broadcast begins when all hosts have answered or failed, or some have and nothing more came for this long.
 const ANSWERS: Duration = Duration::from_secs(1);
 /// How long hosts have to take their leave.
@@ -43,16 +43,19 @@ pub(super) struct Coordinator {
 
 struct Shared {
     id: GroupId,
-    group: Arc<Group>,
+    member: Arc<Member>,
     given: Vec<Host>,
     options: Options,
     seed: u64,
     port: u16,
     destination: Option<Vec<u8>>,
+    manifest: Option<[u8; 32]>,
     board: Mutex<Vec<Seat>>,
     news: watch::Sender<u64>,
     /// Hosts shall leave.
     over: watch::Sender<bool>,
+    /// Transfers below this number are over.
+    over_below: watch::Sender<u32>,
 }
 
 /// One host on the board.
@@ -76,12 +79,14 @@ enum SeatState {
 }
 
 impl Coordinator {
-    /// Begins a group and invites `hosts`. `destination`: below their served folders; `None`: into memory.
+    /// Begins a group and invites `hosts`. `destination`: below their served folders; `None`: into memory. `manifest`: the id of
+    /// the only one there will be.
     pub async fn begin(
         hosts: &[Host],
         root_cluster: u32,
         options: &Options,
         destination: Option<Vec<u8>>,
+        manifest: Option<[u8; 32]>,
     ) -> Result<Self, BroadcastError> {
         let members = members(hosts, root_cluster)?;
         if options.method.needs_bandwidths() && options.bandwidths.is_none() {
@@ -94,7 +99,7 @@ impl Coordinator {
         let port = listener.address().port();
         let root = InviteHost { address: String::new(), cluster: root_cluster };
         let entry = |h: &Host| InviteHost { address: h.address.clone(), cluster: h.cluster };
-        let group = Group::begin(Setting {
+        let member = Member::begin(Setting {
             id,
             hosts: std::iter::once(root).chain(hosts.iter().map(entry)).collect(),
             me: 0,
@@ -103,21 +108,25 @@ impl Coordinator {
             bandwidths: options.bandwidths.clone(),
             seed,
             config: options.config.clone(),
-            open: Box::new(|_| Err(StoreError::Destination("the root receives nothing".to_owned()))),
+            manifest,
+            open: Box::new(|_, _| Err(StoreError::Destination("the root receives nothing".to_owned()))),
+            done: Box::new(|_| {}),
         });
-        let accepting = tokio::spawn(accept(listener, group.clone()));
+        let accepting = tokio::spawn(accept(listener, member.clone()));
         let seat = Seat { state: SeatState::Trying, status: Status::default(), complete_after: None };
         let shared = Arc::new(Shared {
             id,
-            group,
+            member,
             given: hosts.to_vec(),
             options: options.clone(),
             seed,
             port,
             destination,
+            manifest,
             board: Mutex::new(vec![seat; hosts.len()]),
             news: watch::Sender::new(0),
             over: watch::Sender::new(false),
+            over_below: watch::Sender::new(0),
         });
         let began = Instant::now();
         let mut tasks = JoinSet::new();
@@ -160,9 +169,10 @@ impl Coordinator {
             s.complete_after = None;
         });
         self.shared.start_progress(pieces.total_bytes);
-        self.shared.group.broadcast(transfer, store, data);
+        self.shared.member.broadcast(transfer, store, data);
         self.settle(transfer).await?;
         let board = self.shared.board().clone();
+        let give_up_after = self.shared.options.give_up_after;
         let hosts = self.shared.given.iter().zip(&board).map(|(host, seat)| HostSummary {
             address: host.address.clone(),
             cluster: host.cluster,
@@ -170,7 +180,7 @@ impl Coordinator {
                 _ if seat.is_done(transfer) => Outcome::Complete,
                 SeatState::Failed(why) | SeatState::Lost { why, .. } => Outcome::Failed(why.clone()),
                 SeatState::Trying => Outcome::Failed("it did not answer in time".to_owned()),
-                SeatState::Joined => Outcome::Failed(format!("nothing came there for {STALL:?}")),
+                SeatState::Joined => Outcome::Failed(format!("nothing came there for {give_up_after:?}")),
             },
             resumed_bytes: seat.status.resumed_bytes,
             held_bytes: seat.status.held_bytes,
@@ -192,10 +202,10 @@ impl Coordinator {
     /// Waits until nobody is left who could still get everything.
     async fn settle(&self, transfer: u32) -> Result<(), BroadcastError> {
         let mut news = self.shared.news.subscribe();
-        let mut own = self.shared.group.watch();
+        let mut own = self.shared.member.watch();
         let (mut held_bytes, mut moved) = (0, Instant::now());
         loop {
-            if let State::Failed(why) = self.shared.group.state() {
+            if let State::Failed(why) = self.shared.member.state() {
                 return Err(BroadcastError::Source(why));
             }
             let mut left = false;
@@ -214,7 +224,7 @@ impl Coordinator {
                 let wait = self.shared.options.wait_for_lost;
                 left |= board.iter().any(|s| !s.is_done(transfer) && s.may_come_back(wait));
             }
-            if !left || moved.elapsed() > STALL {
+            if !left || moved.elapsed() > self.shared.options.give_up_after {
                 return Ok(());
             }
             tokio::select! {
@@ -225,12 +235,18 @@ impl Coordinator {
         }
     }
 
+    /// Has everyone forget the transfers below `number`.
+    pub fn forget_below(&self, number: u32) {
+        self.shared.member.forget_below(number);
+        self.shared.over_below.send_replace(number);
+    }
+
     /// Has everyone leave, and ends.
     pub async fn end(mut self) {
         self.shared.over.send_replace(true);
-        self.shared.group.leave();
+        self.shared.member.leave();
         let all = async { while self.hosts.join_next().await.is_some() {} };
-        let links = self.shared.group.links_ended();
+        let links = self.shared.member.links_ended();
         let _ = tokio::time::timeout(LEAVE_TIMEOUT, futures_util::future::join(all, links)).await;
     }
 }
@@ -238,7 +254,7 @@ impl Coordinator {
 impl Drop for Coordinator {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.shared.group.fail("the broadcast was given up".to_owned());
+        self.shared.member.fail("the broadcast was given up".to_owned());
     }
 }
 
@@ -281,11 +297,11 @@ impl Shared {
             held_bytes: 0,
             state: seat.shown(),
         });
-        self.options.progress.start(total_bytes, shown.collect(), self.group.members.clusters().len());
+        self.options.progress.start(total_bytes, shown.collect(), self.member.members.clusters().len());
     }
 
     fn wan_bytes(&self, board: &[Seat]) -> Vec<Vec<u64>> {
-        let clusters = self.group.members.clusters().len();
+        let clusters = self.member.members.clusters().len();
         let mut wan = vec![vec![0; clusters]; clusters];
         for (host, seat) in self.given.iter().zip(board) {
             for (from, bytes) in seat.status.received_bytes.iter().take(clusters).enumerate() {
@@ -309,7 +325,7 @@ impl Shared {
 
     /// The invitation for a host to which this one has a session that leaves from `local`.
     fn invite(&self, host: usize, local: IpAddr) -> Invite {
-        let mut hosts = self.group.hosts.clone();
+        let mut hosts = self.member.hosts.clone();
         hosts[0].address = match &self.options.advertise {
             Some(address) if address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) => {
                 format!("[{address}]:{}", self.port)
@@ -327,6 +343,7 @@ impl Shared {
             method: self.options.method,
             bandwidths: self.options.bandwidths.clone(),
             destination: self.destination.clone(),
+            manifest: self.manifest,
             seed: self.seed,
         }
     }
@@ -385,12 +402,12 @@ async fn listen(hosts: &[Host], session: Config) -> Result<Listener> {
     }
 }
 
-async fn accept(mut listener: Listener, group: Arc<Group>) {
+async fn accept(mut listener: Listener, member: Arc<Member>) {
     while let Ok(accepted) = listener.accept().await {
         let Accepted::Session(new) = accepted else { continue };
-        let group = group.clone();
+        let member = member.clone();
         tokio::spawn(async move {
-            if let Err(error) = serve_root(group, new.start()).await {
+            if let Err(error) = serve_root(member, new.start()).await {
                 tracing::debug!(%error, "a session to the root");
             }
         });
@@ -437,7 +454,8 @@ fn is_final(error: &Error) -> bool {
 }
 
 async fn attend_once(shared: &Arc<Shared>, host: usize) -> Result<Ended> {
-    let mut session = Session::connect(&shared.given[host].address, shared.options.config.clone()).await?;
+    let config = Config { give_up_after: SESSION_GIVES_UP_AFTER, ..shared.options.config.clone() };
+    let mut session = Session::connect(&shared.given[host].address, config).await?;
     let local = session.rails().first().and_then(|r| r.addresses).map(|(local, _)| local.ip());
     let invite = shared.invite(host, local.unwrap_or(Ipv4Addr::LOCALHOST.into()));
     service::send(&mut session, &Request::Multicast(InviteRequest { group: shared.id })).await?;
@@ -454,8 +472,17 @@ async fn attend_once(shared: &Arc<Shared>, host: usize) -> Result<Ended> {
             }
         }
     };
+    let mut below = shared.over_below.subscribe();
+    let tell = async {
+        while below.changed().await.is_ok() {
+            let number = *below.borrow_and_update();
+            send_body(sender, &ToHost::Over(number)).await?;
+        }
+        Ok::<_, Error>(Ended::Left)
+    };
     let ended = tokio::select! {
         ended = hear => ended?,
+        ended = tell => ended?,
         _ = over.wait_for(|over| *over) => Ended::Left,
     };
     if matches!(ended, Ended::Left) {

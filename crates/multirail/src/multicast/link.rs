@@ -1,7 +1,7 @@
 //! A link: one session between two members, and the task that sends and receives on it.
 
 use super::arrival::{Arrival, Frame};
-use super::group::{Group, MAX_TRANSFERS};
+use super::member::{MAX_TRANSFERS, Member};
 use super::queue::{Next, Queue};
 use super::store::StoreError;
 use super::wire::{self, BlockHead, Ends, Item, MAX_STATUS_BYTES, PeerHello, PeerReply};
@@ -40,10 +40,10 @@ pub(super) struct LinkHandle {
 
 impl LinkHandle {
     /// Starts the task of link `number` to `peer`. It waits for the group's lock, so that it finds the link there.
-    pub fn start(group: &Arc<Group>, peer: MemberId, number: u64, session: Session, theirs: Ends) -> Self {
+    pub fn start(member: &Arc<Member>, peer: MemberId, number: u64, session: Session, theirs: Ends) -> Self {
         let news = Arc::new(Notify::new());
-        let run = run(group.clone(), peer, number, session, news.clone());
-        let task = group.runtime().spawn(run).abort_handle();
+        let run = run(member.clone(), peer, number, session, news.clone());
+        let task = member.runtime().spawn(run).abort_handle();
         let (ready, up, told) = Default::default();
         Self { number, theirs, queue: Queue::default(), news, task, ready, up, told }
     }
@@ -101,6 +101,14 @@ impl LinkHandle {
         self.queue.withdraw(transfer, piece);
     }
 
+    /// Nothing of a transfer is said any more.
+    pub fn forget(&mut self, transfer: u32) {
+        self.queue.forget(transfer);
+        self.ready.remove(&transfer);
+        self.up.remove(&transfer);
+        self.told.remove(&transfer);
+    }
+
     /// Ends the link after what is queued.
     pub fn close(&mut self) {
         self.queue.close();
@@ -138,28 +146,28 @@ impl From<Error> for End {
 }
 
 /// Asks `peer` for a link, and tells the group what came of it.
-pub(super) async fn dial(group: Arc<Group>, peer: MemberId) {
-    let address = group.hosts[peer as usize].address.clone();
-    match dial_once(&group, peer, &address).await {
-        Ok((session, PeerReply::Welcome(theirs))) => group.link_up(peer, session, theirs, true),
+pub(super) async fn dial(member: Arc<Member>, peer: MemberId) {
+    let address = member.hosts[peer as usize].address.clone();
+    match dial_once(&member, peer, &address).await {
+        Ok((session, PeerReply::Welcome(theirs))) => member.link_up(peer, session, theirs, true),
         Ok((session, reply)) => {
             drop(session);
             match reply {
-                PeerReply::Refused(why) => group.dial_failed(peer, &why),
-                PeerReply::UnknownGroup => group.dial_failed(peer, "it knows nothing of the group"),
+                PeerReply::Refused(why) => member.dial_failed(peer, &why),
+                PeerReply::UnknownGroup => member.dial_failed(peer, "it knows nothing of the group"),
                 _ => {
                     tokio::time::sleep(DUPLICATE_TIMEOUT).await;
-                    group.dial_failed(peer, "it was to make the link itself, and has not");
+                    member.dial_failed(peer, "it was to make the link itself, and has not");
                 }
             }
         }
-        Err(error) => group.dial_failed(peer, &error.to_string()),
+        Err(error) => member.dial_failed(peer, &error.to_string()),
     }
 }
 
-async fn dial_once(group: &Arc<Group>, peer: MemberId, address: &str) -> Result<(Session, PeerReply), Error> {
-    let mut session = Session::connect(address, group.config.clone()).await?;
-    let hello = PeerHello { group: group.id, from: group.me, ends: group.ends(peer) };
+async fn dial_once(member: &Arc<Member>, peer: MemberId, address: &str) -> Result<(Session, PeerReply), Error> {
+    let mut session = Session::connect(address, member.config.clone()).await?;
+    let hello = PeerHello { group: member.id, from: member.me, ends: member.ends(peer) };
     service::send(&mut session, &Request::MulticastPeer(hello)).await?;
     let reply = wire::receive_body(session.split().1, MAX_STATUS_BYTES);
     let reply = match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
@@ -170,29 +178,29 @@ async fn dial_once(group: &Arc<Group>, peer: MemberId, address: &str) -> Result<
 }
 
 /// Answers a hello, in the group's runtime: the session becomes a link, or ends.
-pub(super) async fn admit(group: Arc<Group>, mut session: Session, hello: PeerHello) {
-    let reply = group.admits(hello.from, hello.ends);
+pub(super) async fn admit(member: Arc<Member>, mut session: Session, hello: PeerHello) {
+    let reply = member.admits(hello.from, hello.ends);
     let sent = service::send(&mut session, &reply).await;
     match (sent, reply) {
         (Ok(()), PeerReply::Welcome(_)) => {
-            session.set_give_up_after(group.config.give_up_after);
-            group.link_up(hello.from, session, hello.ends, false);
+            session.set_give_up_after(member.config.give_up_after);
+            member.link_up(hello.from, session, hello.ends, false);
         }
         _ => drop(tokio::time::timeout(CLOSE_TIMEOUT, session.close()).await),
     }
 }
 
-async fn run(group: Arc<Group>, peer: MemberId, number: u64, session: Session, news: Arc<Notify>) {
+async fn run(member: Arc<Member>, peer: MemberId, number: u64, session: Session, news: Arc<Notify>) {
     let (mut sender, mut receiver) = session.into_split();
     let end = tokio::select! {
-        Err(end) = send_all(&group, peer, number, &mut sender, &news) => end,
-        Err(end) = receive_all(&group, peer, &mut receiver) => end,
+        Err(end) = send_all(&member, peer, number, &mut sender, &news) => end,
+        Err(end) = receive_all(&member, peer, &mut receiver) => end,
     };
     match end {
-        End::Closed => group.link_down(peer, number, "closed", false),
-        End::Lost(error) => group.link_down(peer, number, &error.to_string(), false),
-        End::Fault(what) => group.link_down(peer, number, &what, true),
-        End::Own(error) => group.fail(error.to_string()),
+        End::Closed => member.link_down(peer, number, "closed", false),
+        End::Lost(error) => member.link_down(peer, number, &error.to_string(), false),
+        End::Fault(what) => member.link_down(peer, number, &what, true),
+        End::Own(error) => member.fail(error.to_string()),
     }
 }
 
@@ -200,7 +208,7 @@ type Never = std::convert::Infallible;
 
 /// Sends what is queued, as long as there is somebody to send it to.
 async fn send_all(
-    group: &Arc<Group>,
+    member: &Arc<Member>,
     peer: MemberId,
     number: u64,
     sender: &mut session::Sender,
@@ -208,16 +216,16 @@ async fn send_all(
 ) -> Result<Never, End> {
     let mut frame = Vec::new();
     loop {
-        let next = group.with_link(peer, number, LinkHandle::next).ok_or(End::Closed)??;
+        let next = member.with_link(peer, number, LinkHandle::next).ok_or(End::Closed)??;
         match next {
             Next::Control(frame) => sender.send(&frame).await?,
             Next::Manifest(frame) => sender.send(&frame).await?,
             Next::Block(head) => {
-                let left = send_block(group, sender, head, &mut frame).await?;
+                let left = send_block(member, sender, head, &mut frame).await?;
                 let sent_bytes = (frame.len() - BlockHead::BYTES) as u32;
-                group.with_link(peer, number, |l| l.queue.advance((left > 0).then_some(sent_bytes)));
+                member.with_link(peer, number, |l| l.queue.advance((left > 0).then_some(sent_bytes)));
                 if left == 0 {
-                    group.sent(peer, head.transfer, head.piece);
+                    member.sent(peer, head.transfer, head.piece);
                 }
             }
             Next::Idle => news.notified().await,
@@ -237,12 +245,12 @@ impl LinkHandle {
 
 /// Sends the block that begins at `head`; how many bytes of its piece are left then.
 async fn send_block(
-    group: &Group,
+    member: &Member,
     sender: &mut session::Sender,
     head: BlockHead,
     frame: &mut Vec<u8>,
 ) -> Result<u32, End> {
-    let Some((store, piece_bytes)) = group.store(head.transfer, head.piece) else {
+    let Some((store, piece_bytes)) = member.store(head.transfer, head.piece) else {
         // The transfer was forgotten meanwhile.
         frame.resize(BlockHead::BYTES, 0);
         return Ok(0);
@@ -257,38 +265,38 @@ async fn send_block(
 }
 
 /// Receives and hands on, as long as something comes.
-async fn receive_all(group: &Arc<Group>, peer: MemberId, receiver: &mut session::Receiver) -> Result<Never, End> {
-    let mut arrival = Arrival::new(group.clone(), peer);
+async fn receive_all(member: &Arc<Member>, peer: MemberId, receiver: &mut session::Receiver) -> Result<Never, End> {
+    let mut arrival = Arrival::new(member.clone(), peer);
     loop {
         receiver.recv_into(&mut arrival).await?;
         match arrival.frame().map_err(End::Fault)? {
             Frame::Control(mut rest) => {
                 while !rest.is_empty() {
                     let item = wire::take_item(&mut rest)?;
-                    group.hear(peer, item).map_err(End::Fault)?;
+                    member.hear(peer, item).map_err(End::Fault)?;
                 }
             }
-            Frame::Manifest(frame) => group.take_manifest(peer, &frame).map_err(End::Fault)?,
+            Frame::Manifest(frame) => member.take_manifest(peer, &frame).map_err(End::Fault)?,
             Frame::Block { head, bytes } => {
-                group.count_received(peer, head.transfer, bytes);
-                take_block(group, peer, &mut arrival, head)?;
+                member.count_received(peer, head.transfer, bytes);
+                take_block(member, peer, &mut arrival, head)?;
             }
         }
     }
 }
 
 /// A block is in `arrival`.
-fn take_block(group: &Arc<Group>, peer: MemberId, arrival: &mut Arrival, head: BlockHead) -> Result<(), End> {
+fn take_block(member: &Arc<Member>, peer: MemberId, arrival: &mut Arrival, head: BlockHead) -> Result<(), End> {
     let Some((store, piece)) = arrival.add_block(head).map_err(End::Fault)? else { return Ok(()) };
     let written = store.write(head.piece, piece);
     arrival.release();
     match written {
         Ok(_) => {
-            group.stored(peer, head.transfer, head.piece);
+            member.stored(peer, head.transfer, head.piece);
             Ok(())
         }
         Err(StoreError::Mismatch { piece }) => {
-            group.bad(peer, head.transfer, piece);
+            member.bad(peer, head.transfer, piece);
             Err(End::Fault(format!("what it sent for piece {piece} has another BLAKE3 hash")))
         }
         Err(error) => Err(End::Own(error)),

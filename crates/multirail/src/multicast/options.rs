@@ -46,6 +46,8 @@ pub struct Options {
     pub piece_bytes: Option<u32>,
     /// How long a host that was there and went away is waited for once all others have everything; default 10 s.
     pub wait_for_lost: Duration,
+    /// When nothing moves on any host for this long, nothing will, and the hosts that lack something are given up; default 120 s.
+    pub give_up_after: Duration,
     /// Seed of all random choices; default: another one every time.
     pub seed: Option<u64>,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             advertise: None,
             piece_bytes: None,
             wait_for_lost: Duration::from_secs(10),
+            give_up_after: Duration::from_secs(120),
             seed: None,
         }
     }

@@ -73,6 +73,11 @@ impl Queue {
         }
     }
 
+    /// Takes out all pieces of a transfer; one that has begun is sent to its end.
+    pub fn forget(&mut self, transfer: u32) {
+        self.pieces.retain(|(of, _)| *of != transfer);
+    }
+
     pub fn close(&mut self) {
         self.closing = true;
     }

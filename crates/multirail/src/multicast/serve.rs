@@ -1,7 +1,8 @@
 //! A server's part: takes invitations, and brings members' sessions to the groups they are for.
 
-use super::group::{Group, Setting, State};
+use super::inbox::Inbox;
 use super::link;
+use super::member::{Member, OpenStore, Setting, State};
 use super::store::{Store, StoreError};
 use super::wire::{
     FromHost, GroupId, Invite, InviteRequest, MAX_INVITE_BYTES, MAX_STATUS_BYTES, PeerHello, PeerReply, ToHost,
@@ -13,6 +14,7 @@ use crate::{Config, Session, service};
 use multirail_proto::multicast::Members;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -33,21 +35,39 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How long links have to end.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The groups that a server takes part in.
-#[derive(Debug)]
+/// The groups that a server, or a program that receives, takes part in.
 pub(crate) struct Registry {
-    root: PathBuf,
     config: Config,
-    groups: Mutex<HashMap<GroupId, Arc<Group>>>,
+    take: Take,
+    groups: Mutex<HashMap<GroupId, Arc<Member>>>,
+}
+
+/// What is received.
+enum Take {
+    /// Files, into this folder.
+    Files(PathBuf),
+    /// Memory, for the program.
+    Memory(Inbox),
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
 }
 
 impl Registry {
     /// Of a server for the folder `root`. Sessions to members are made with `config`.
     pub fn new(root: &Path, config: Config) -> Self {
-        Self { root: root.to_owned(), config, groups: Mutex::default() }
+        Self { take: Take::Files(root.to_owned()), config, groups: Mutex::default() }
     }
 
-    fn find(&self, id: &GroupId) -> Option<Arc<Group>> {
+    /// Of a program that receives into memory.
+    pub(super) fn of_memory(inbox: Inbox, config: Config) -> Self {
+        Self { take: Take::Memory(inbox), config, groups: Mutex::default() }
+    }
+
+    fn find(&self, id: &GroupId) -> Option<Arc<Member>> {
         self.lock().get(id).cloned()
     }
 
@@ -55,34 +75,40 @@ impl Registry {
         self.lock().remove(id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<GroupId, Arc<Group>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<GroupId, Arc<Member>>> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The group of an invitation, and whether it begins with it.
-    fn join(&self, id: GroupId, invite: Invite) -> Result<(Arc<Group>, bool), String> {
+    fn join(&self, id: GroupId, invite: Invite) -> Result<(Arc<Member>, bool), String> {
         let cluster_of = invite.hosts.iter().map(|h| h.cluster).collect();
         let members = Members::new(cluster_of, invite.root).map_err(|e| e.to_string())?;
         if !members.contains(invite.me) || invite.me == invite.root {
             return Err(format!("an invitation for host {} of {}", invite.me, members.count()));
         }
-        let Some(destination) = invite.destination else {
-            return Err("a server takes files; data for memory goes to a program that receives it".to_owned());
+        let (open, done): (Box<OpenStore>, Box<dyn Fn(u32) + Send + Sync>) = match (&self.take, invite.destination) {
+            (Take::Files(root), Some(destination)) => {
+                (Box::new(open_below(root.clone(), destination)), Box::new(|_| {}))
+            }
+            (Take::Memory(inbox), None) => {
+                let inbox = Arc::new(inbox.of_group());
+                let (opened, done) = (inbox.clone(), inbox);
+                (Box::new(move |n, m| opened.open(n, m)), Box::new(move |n| done.done(n)))
+            }
+            (Take::Files(_), None) => {
+                return Err("a server takes files; data for memory goes to a program that receives it".to_owned());
+            }
+            (Take::Memory(_), Some(_)) => return Err("here is a program that receives memory, not files".to_owned()),
         };
         let mut groups = self.lock();
-        if let Some(group) = groups.get(&id) {
+        if let Some(member) = groups.get(&id) {
             // Its session to the coordinator died, and the coordinator is back.
-            return Ok((group.clone(), false));
+            return Ok((member.clone(), false));
         }
         if groups.len() >= MAX_GROUPS {
             return Err(format!("this server takes part in {MAX_GROUPS} broadcasts; try again later"));
         }
-        let root = self.root.clone();
-        let open = move |manifest: Arc<Manifest>| -> Result<Arc<dyn Store>, StoreError> {
-            let destination = Destination::Below { root: &root, path: Path::new(OsStr::from_bytes(&destination)) };
-            Ok(Arc::new(TreeStore::open(manifest, destination, TreeOptions::default())?))
-        };
-        let group = Group::begin(Setting {
+        let member = Member::begin(Setting {
             id,
             hosts: invite.hosts,
             me: invite.me,
@@ -91,35 +117,48 @@ impl Registry {
             bandwidths: invite.bandwidths,
             seed: invite.seed,
             config: self.config.clone(),
-            open: Box::new(open),
+            manifest: invite.manifest,
+            open,
+            done,
         });
-        groups.insert(id, group.clone());
-        Ok((group, true))
+        groups.insert(id, member.clone());
+        Ok((member, true))
+    }
+}
+
+/// Opens stores of files at `destination` below `root`.
+fn open_below(
+    root: PathBuf,
+    destination: Vec<u8>,
+) -> impl Fn(u32, Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync {
+    move |_, manifest| {
+        let destination = Destination::Below { root: &root, path: Path::new(OsStr::from_bytes(&destination)) };
+        Ok(Arc::new(TreeStore::open(manifest, destination, TreeOptions::default())?))
     }
 }
 
 /// Takes part in the group that a coordinator invites to, until it is over. The group lives in the runtime that calls.
 pub(crate) async fn serve_invite(registry: &Registry, session: &mut Session, request: InviteRequest) -> Result<()> {
     let invite: Invite = receive_body(session.split().1, MAX_INVITE_BYTES).await?;
-    let (group, begins) = match registry.join(request.group, invite) {
+    let (member, begins) = match registry.join(request.group, invite) {
         Ok(joined) => joined,
         Err(why) => return service::send(session, &FromHost::Refused(why)).await,
     };
-    let attended = attend(session, &group).await;
+    let attended = attend(session, &member).await;
     if begins {
         if let Err(error) = &attended {
             tracing::debug!(%error, "the coordinator is gone");
-            go_on_alone(&group).await;
+            go_on_alone(&member).await;
         }
-        group.leave();
-        let _ = tokio::time::timeout(END_TIMEOUT, group.links_ended()).await;
+        member.leave();
+        let _ = tokio::time::timeout(END_TIMEOUT, member.links_ended()).await;
         registry.forget(&request.group);
     }
     attended
 }
 
 /// Tells the coordinator how far this host is, and does what it says, until it says leave.
-async fn attend(session: &mut Session, group: &Arc<Group>) -> Result<()> {
+async fn attend(session: &mut Session, member: &Arc<Member>) -> Result<()> {
     let (sender, receiver) = session.split();
     send_body(sender, &FromHost::Joined).await?;
     let (told, mut orders) = mpsc::channel(1);
@@ -129,12 +168,12 @@ async fn attend(session: &mut Session, group: &Arc<Group>) -> Result<()> {
             let _ = told.send(order).await;
         }
     };
-    let mut listen: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(listen);
-    let mut changed = group.watch();
+    let mut listen: std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(listen);
+    let mut changed = member.watch();
     let mut last = None;
     let mut tick = tokio::time::interval(STATUS_EVERY);
     loop {
-        let report = group.report();
+        let report = member.report();
         let news = match &report {
             FromHost::Status(s) => Some((s.transfer, s.done, s.complaints.len())),
             _ => None,
@@ -150,7 +189,8 @@ async fn attend(session: &mut Session, group: &Arc<Group>) -> Result<()> {
             ended = &mut listen => return ended,
             Some(order) = orders.recv() => match order {
                 ToHost::Leave => return Ok(()),
-                ToHost::Abort(why) => group.fail(why),
+                ToHost::Over(below) => member.forget_below(below),
+                ToHost::Abort(why) => member.fail(why),
             },
             Ok(()) = changed.changed() => {}
             _ = tick.tick() => last = None,
@@ -159,9 +199,9 @@ async fn attend(session: &mut Session, group: &Arc<Group>) -> Result<()> {
 }
 
 /// Without coordinator: until this host and those it is joined to have everything, or nothing comes any more.
-async fn go_on_alone(group: &Arc<Group>) {
-    let mut changed = group.watch();
-    while group.state() == State::Member && !group.is_over() && group.silence() < SILENCE {
+async fn go_on_alone(member: &Arc<Member>) {
+    let mut changed = member.watch();
+    while member.state() == State::Member && !member.is_over() && member.silence() < SILENCE {
         let _ = tokio::time::timeout(STATUS_EVERY, changed.changed()).await;
     }
 }
@@ -169,36 +209,54 @@ async fn go_on_alone(group: &Arc<Group>) {
 /// Brings a member's session to its group, which drives it from then on.
 pub(crate) async fn serve_peer(
     registry: &Registry,
-    mut session: Session,
+    session: Session,
     address: SocketAddr,
     hello: PeerHello,
 ) -> Result<()> {
-    let until = tokio::time::Instant::now() + GROUP_PATIENCE;
-    let group = loop {
-        match registry.find(&hello.group) {
-            Some(group) => break group,
-            None if tokio::time::Instant::now() < until => tokio::time::sleep(LOOK_EVERY).await,
-            None => {
-                service::send(&mut session, &PeerReply::UnknownGroup).await?;
-                return session.close().await;
-            }
-        }
-    };
+    let Some((member, session)) = find_member(registry, session, &hello).await? else { return Ok(()) };
     let moving = session.into_new(address);
-    let runtime = group.runtime().clone();
+    let runtime = member.runtime().clone();
     runtime.spawn(async move {
         match moving.start_moved() {
-            Ok(session) => link::admit(group, session, hello).await,
+            Ok(session) => link::admit(member, session, hello).await,
             Err(error) => tracing::warn!(%error, "a member's session"),
         }
     });
     Ok(())
 }
 
+/// As [`serve_peer`], in the group's own runtime.
+pub(super) async fn serve_peer_here(registry: &Registry, session: Session, hello: PeerHello) -> Result<()> {
+    if let Some((member, session)) = find_member(registry, session, &hello).await? {
+        link::admit(member, session, hello).await;
+    }
+    Ok(())
+}
+
+/// This host's part in the group that a member comes for; without one, the member is told.
+async fn find_member(
+    registry: &Registry,
+    mut session: Session,
+    hello: &PeerHello,
+) -> Result<Option<(Arc<Member>, Session)>> {
+    let until = tokio::time::Instant::now() + GROUP_PATIENCE;
+    loop {
+        match registry.find(&hello.group) {
+            Some(member) => return Ok(Some((member, session))),
+            None if tokio::time::Instant::now() < until => tokio::time::sleep(LOOK_EVERY).await,
+            None => {
+                service::send(&mut session, &PeerReply::UnknownGroup).await?;
+                session.close().await?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
 /// Takes a session that came to the coordinator's own listener.
-pub(super) async fn serve_root(group: Arc<Group>, mut session: Session) -> Result<()> {
+pub(super) async fn serve_root(member: Arc<Member>, mut session: Session) -> Result<()> {
     match service::receive(&mut session).await? {
-        service::Request::MulticastPeer(hello) if hello.group == group.id => link::admit(group, session, hello).await,
+        service::Request::MulticastPeer(hello) if hello.group == member.id => link::admit(member, session, hello).await,
         _ => {
             let _ = service::send(&mut session, &PeerReply::UnknownGroup).await;
             return Err(Error::Protocol("it came for something else than the broadcast".to_owned()));

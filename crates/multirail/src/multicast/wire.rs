@@ -51,6 +51,8 @@ pub(super) struct Invite {
     pub bandwidths: Option<Bandwidths>,
     /// Where it goes, below the served folder; `None`: into memory.
     pub destination: Option<Vec<u8>>,
+    /// The id of the only manifest there will be, so that no member can bring another one; `None`: there will be several.
+    pub manifest: Option<[u8; 32]>,
     pub seed: u64,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct InviteHost {
 pub(super) enum ToHost {
     /// Everybody has what they can get: end your links and forget the group.
     Leave,
+    /// All transfers below this number are over.
+    Over(u32),
     /// The broadcast is called off.
     Abort(String),
 }

@@ -30,7 +30,7 @@ const ASK_EVERY: Duration = Duration::from_millis(1500);
 const MAX_COMPLAINTS: usize = 64;
 
 /// How a host opens the store for data it has been told of.
-pub(super) type OpenStore = dyn Fn(Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync;
+pub(super) type OpenStore = dyn Fn(u32, Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync;
 
 /// What a group is told to begin with.
 pub(super) struct Setting {
@@ -42,11 +42,15 @@ pub(super) struct Setting {
     pub bandwidths: Option<Bandwidths>,
     pub seed: u64,
     pub config: Config,
+    /// The id of the only manifest that there is, if there is only one.
+    pub manifest: Option<[u8; 32]>,
     pub open: Box<OpenStore>,
+    /// Is told when everything of a transfer is here and in its place.
+    pub done: Box<dyn Fn(u32) + Send + Sync>,
 }
 
 /// A host's part in a group.
-pub(crate) struct Group {
+pub(crate) struct Member {
     pub(super) id: GroupId,
     pub(super) hosts: Vec<InviteHost>,
     pub(super) me: MemberId,
@@ -55,7 +59,9 @@ pub(crate) struct Group {
     bandwidths: Option<Bandwidths>,
     seed: u64,
     pub(super) config: Config,
+    manifest: Option<[u8; 32]>,
     open: Box<OpenStore>,
+    done: Box<dyn Fn(u32) + Send + Sync>,
     incarnation: u64,
     began: Instant,
     runtime: tokio::runtime::Handle,
@@ -80,6 +86,10 @@ struct Core {
     /// Who has told that they have everything, by transfer.
     complete: BTreeMap<u32, BTreeSet<MemberId>>,
     transfers: BTreeMap<u32, Transfer>,
+    /// Transfers below this number are forgotten.
+    over_below: u32,
+    /// When nodes will be woken.
+    timer_at_us: Option<u64>,
     links_ever: u64,
     asked: u32,
     heard: Option<Instant>,
@@ -98,19 +108,19 @@ pub(super) enum State {
     Failed(String),
 }
 
-impl fmt::Debug for Group {
+impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("me", &self.me).finish_non_exhaustive()
+        f.debug_struct("Member").field("me", &self.me).finish_non_exhaustive()
     }
 }
 
-impl Group {
+impl Member {
     /// Begins a host's part, in the runtime that calls.
     pub fn begin(setting: Setting) -> Arc<Self> {
-        let Setting { id, hosts, me, members, method, bandwidths, seed, config, open } = setting;
+        let Setting { id, hosts, me, members, method, bandwidths, seed, config, manifest, open, done } = setting;
         let mut incarnation = [0; 8];
         let _ = getrandom::fill(&mut incarnation);
-        let group = Arc::new(Self {
+        let member = Arc::new(Self {
             id,
             hosts,
             me,
@@ -119,7 +129,9 @@ impl Group {
             bandwidths,
             seed,
             config: Config { give_up_after: LINK_GIVES_UP_AFTER, ..config },
+            manifest,
             open,
+            done,
             incarnation: u64::from_le_bytes(incarnation),
             began: Instant::now(),
             runtime: tokio::runtime::Handle::current(),
@@ -128,8 +140,8 @@ impl Group {
             changed: watch::Sender::new(0),
             buffers: link::Buffers::default(),
         });
-        tokio::spawn(wake_nodes(group.clone()));
-        group
+        tokio::spawn(wake_nodes(member.clone()));
+        member
     }
 
     /// Waits for changes with the receiver's `changed`.
@@ -218,6 +230,21 @@ impl Group {
             self.run_errand(&mut core, number, errand);
         }
         self.start(&mut core, number, store, inline);
+    }
+
+    /// Forgets the transfers below `number`, which are over.
+    pub fn forget_below(&self, number: u32) {
+        let mut core = self.lock();
+        let left = core.transfers.split_off(&number);
+        let over = std::mem::replace(&mut core.transfers, left);
+        core.complete = core.complete.split_off(&number);
+        core.over_below = core.over_below.max(number);
+        for number in over.keys() {
+            core.links.values_mut().for_each(|l| l.forget(*number));
+        }
+        drop(core);
+        // Memory and files are let go outside the lock.
+        drop(over);
     }
 
     // What links tell.
@@ -339,7 +366,8 @@ impl Group {
         core.heard = Some(Instant::now());
         match item {
             Item::Ready(number) => {
-                let Some(link) = core.links.get_mut(&peer) else { return Ok(()) };
+                let over = number < core.over_below;
+                let Some(link) = core.links.get_mut(&peer).filter(|_| !over) else { return Ok(()) };
                 link.peer_is_ready(number)?;
                 self.join(&mut core, number, peer);
             }
@@ -351,6 +379,7 @@ impl Group {
                     self.drive(&mut core, number, Input::Message(peer, message));
                 }
             }
+            Item::Complete(number) if number < core.over_below => {}
             Item::Complete(number) => {
                 let known = core.complete.len();
                 match core.complete.get_mut(&number) {
@@ -380,7 +409,8 @@ impl Group {
         {
             let mut core = self.lock();
             core.heard = Some(Instant::now());
-            if core.transfers.contains_key(&number) || core.state != State::Member {
+            let known = core.transfers.contains_key(&number) || number < core.over_below;
+            if known || core.state != State::Member {
                 return Ok(());
             }
             if core.transfers.len() >= MAX_TRANSFERS {
@@ -389,10 +419,18 @@ impl Group {
             core.asked = 0;
         }
         let decoded = Manifest::decode(manifest).map_err(|e| format!("its manifest is none: {e}"))?;
+        if self.manifest.is_some_and(|id| id != decoded.id()) {
+            return Err("its manifest is not the one of this broadcast".to_owned());
+        }
         let pieces = decoded.pieces();
         let inline = pieces.count() == 0 || !data.is_empty();
         if !data.is_empty() && (data.len() as u64 != pieces.total_bytes || data.len() as u64 > wire::MAX_INLINE_BYTES) {
             return Err("data beside its manifest that is not the manifest's".to_owned());
+        }
+        for piece in (0..pieces.count()).filter(|_| inline) {
+            let range = pieces.range(piece);
+            let checked = decoded.check(piece, &data[range.start as usize..range.end as usize]);
+            checked.map_err(|e| format!("beside its manifest, {e}"))?;
         }
         let data = Arc::new(data.to_vec());
         let mut core = self.lock();
@@ -404,15 +442,15 @@ impl Group {
             self.run_errand(&mut core, number, errand);
         }
         drop(core);
-        let group = self.clone();
-        self.runtime.spawn(async move { group.open_store(number, Arc::new(decoded), data, inline).await });
+        let member = self.clone();
+        self.runtime.spawn(async move { member.open_store(number, Arc::new(decoded), data, inline).await });
         Ok(())
     }
 
     async fn open_store(self: Arc<Self>, number: u32, manifest: Arc<Manifest>, data: Arc<Vec<u8>>, inline: bool) {
-        let group = self.clone();
+        let member = self.clone();
         let opened = blocking(move || {
-            let store = (group.open)(manifest)?;
+            let store = (member.open)(number, manifest)?;
             let pieces = store.manifest().pieces();
             for piece in (0..pieces.count()).filter(|_| inline) {
                 let range = pieces.range(piece);
@@ -552,7 +590,11 @@ impl Group {
                 self.act(core, number, output, &mut inputs);
             }
         }
-        self.timer.notify_one();
+        let wake_at_us = core.transfers.get(&number).and_then(|t| t.node.as_ref()?.wake_at_us());
+        if wake_at_us.is_some_and(|at| core.timer_at_us.is_none_or(|timer| at < timer)) {
+            core.timer_at_us = wake_at_us;
+            self.timer.notify_one();
+        }
     }
 
     fn act(self: &Arc<Self>, core: &mut Core, number: u32, output: Output, inputs: &mut VecDeque<Input>) {
@@ -648,18 +690,26 @@ impl Group {
         transfer.phase = Phase::Finishing;
         let Some(store) = transfer.store.clone() else { return };
         core.links.values_mut().for_each(|l| l.push(Item::Complete(number)));
-        let group = self.clone();
+        let member = self.clone();
         self.runtime.spawn(async move {
-            match blocking(move || store.finish()).await {
-                Err(error) => group.fail(error.to_string()),
+            let (finishing, own) = (store, member.clone());
+            let finish = move || {
+                let report = finishing.finish()?;
+                if report.failed.is_empty() {
+                    (own.done)(number);
+                }
+                Ok(report)
+            };
+            match blocking(finish).await {
+                Err(error) => member.fail(error.to_string()),
                 Ok(report) => match report.failed.first() {
-                    Some(failure) => group.fail(format!("{}: {}", failure.path.display(), failure.reason)),
+                    Some(failure) => member.fail(format!("{}: {}", failure.path.display(), failure.reason)),
                     None => {
-                        let mut core = group.lock();
+                        let mut core = member.lock();
                         if let Some(transfer) = core.transfers.get_mut(&number) {
                             transfer.phase = Phase::Done;
                         }
-                        group.tell(&core);
+                        member.tell(&core);
                     }
                 },
             }
@@ -681,33 +731,38 @@ impl Group {
 }
 
 /// Tells nodes the time, and asks for manifests that do not come.
-async fn wake_nodes(group: Arc<Group>) {
+async fn wake_nodes(member: Arc<Member>) {
     let mut asked = Instant::now();
     loop {
-        let now_us = group.now_us();
-        let (next, due, over) = {
-            let core = group.lock();
+        let now_us = member.now_us();
+        let (due, over) = {
+            let mut core = member.lock();
+            // What is driven from here on is looked at below.
+            core.timer_at_us = Some(0);
             let wakes = || core.transfers.iter().filter_map(|(n, t)| Some((*n, t.node.as_ref()?.wake_at_us()?)));
             let due: Vec<u32> = wakes().filter(|(_, at)| *at <= now_us).map(|(n, _)| n).collect();
-            (wakes().map(|(_, at)| at).min(), due, core.state != State::Member)
+            (due, core.state != State::Member)
         };
         if over {
             return;
         }
         for number in &due {
-            group.drive(&mut group.lock(), *number, Input::Wake);
+            member.drive(&mut member.lock(), *number, Input::Wake);
         }
-        if asked.elapsed() >= ASK_EVERY && group.me != group.members.root() {
+        if asked.elapsed() >= ASK_EVERY && member.me != member.members.root() {
             asked = Instant::now();
-            group.ask();
+            member.ask();
         }
-        let wait = match next {
-            // A node that wants to be woken at once, again and again, shall not keep the others from working.
-            Some(_) if !due.is_empty() => Duration::from_millis(1),
-            Some(at) => Duration::from_micros(at.saturating_sub(now_us)).min(ASK_EVERY),
-            None => ASK_EVERY,
+        let next = {
+            let mut core = member.lock();
+            core.timer_at_us = core.transfers.values().filter_map(|t| t.node.as_ref()?.wake_at_us()).min();
+            core.timer_at_us
         };
-        let _ = tokio::time::timeout(wait, group.timer.notified()).await;
+        // A node that wants to be woken at once, again and again, shall not keep the others from working.
+        let least = if due.is_empty() { Duration::ZERO } else { Duration::from_millis(1) };
+        let wait = next.map_or(ASK_EVERY, |at| Duration::from_micros(at.saturating_sub(member.now_us())));
+        let wait = wait.clamp(least, ASK_EVERY);
+        let _ = tokio::time::timeout(wait, member.timer.notified()).await;
     }
 }
 
