@@ -69,11 +69,10 @@ fn scenario(hosts: u32, clusters: u32) -> Result<Scenario, Box<dyn Error>> {
     let sizes: Vec<u32> = (0..clusters).map(|c| hosts / clusters + u32::from(c < hosts % clusters)).collect();
     let mut rng = Rng::new(SEED);
     let mut wan_bytes_s = vec![vec![0.0; clusters as usize]; clusters as usize];
-    for from in 0..clusters as usize {
-        for to in 0..from {
-            let rate = 2e6 + 8e6 * rng.unit();
-            (wan_bytes_s[from][to], wan_bytes_s[to][from]) = (rate, rate);
-        }
+    let pairs = (0..clusters as usize).flat_map(|from| (0..from).map(move |to| (from, to)));
+    for (from, to) in pairs {
+        let rate = 2e6 + 8e6 * rng.unit();
+        (wan_bytes_s[from][to], wan_bytes_s[to][from]) = (rate, rate);
     }
     let mut scenario = Scenario::new(&sizes, wan_bytes_s, PIECES)?;
     scenario.chunk_bytes = CHUNK_BYTES;

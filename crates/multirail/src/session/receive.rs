@@ -155,7 +155,8 @@ impl State {
             }
         }
         self.report_if_due(cx);
-        Ok(self.channels.iter().all(|c| c.socket.is_none() || c.rx.position >= u64::from(PROBE_BYTES)))
+        let probed = self.channels.iter().all(|c| c.socket.is_none() || c.rx.position >= u64::from(PROBE_BYTES));
+        Ok(probed || self.channels.len() == 1)
     }
 
     /// Whether the receiver should spin for the next message.

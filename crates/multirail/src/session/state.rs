@@ -263,8 +263,7 @@ impl State {
         let info = socket.info();
         let unsent = self.unsent_limit(0.0);
         let _ = socket.set_unsent_limit(unsent);
-        let mut tx = TxChannel::new(unsent);
-        tx.queue_probe();
+        let tx = TxChannel::new(unsent);
         self.channels.push(Channel {
             id,
             rail,
@@ -274,6 +273,10 @@ impl State {
             tx,
             rx: RxChannel::default(),
         });
+        // A rate is for choosing by: who has one channel has no choice. With many sessions, as in a broadcast, probes would add up.
+        if self.channels.len() > 1 {
+            self.channels.iter_mut().filter(|c| c.tx.is_new()).for_each(|c| c.tx.queue_probe());
+        }
         self.count_channels();
         self.dark_since = None;
     }

@@ -109,6 +109,11 @@ impl TxChannel {
         self.retiring && self.pending.is_none() && self.in_flight.is_empty()
     }
 
+    /// Whether nothing was sent on it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.claimed == 0
+    }
+
     /// Has the channel send padding when it next can.
     pub(crate) fn queue_probe(&mut self) {
         self.probe = true;
