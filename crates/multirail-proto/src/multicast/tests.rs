@@ -170,6 +170,17 @@ fn method() -> impl Strategy<Value = Method> {
     prop_oneof![Just(Method::Mob), Just(Method::Adaptive)]
 }
 
+#[test]
+fn who_is_next_to_two_dead_hosts_takes_both_shares() {
+    for (first, second) in [(7, 8), (8, 7), (12, 6), (6, 12)] {
+        let mut world = World::new(Method::Adaptive, &[6, 7], 109, 1);
+        world.kill(first);
+        world.kill(second);
+        world.run(300_000);
+        assert!(world.complete(), "{first} and {second}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

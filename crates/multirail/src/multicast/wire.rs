@@ -33,7 +33,7 @@ pub(super) const CONTROL_FRAME_BYTES: usize = 48 << 10;
 /// A group's name: unguessable.
 pub(crate) type GroupId = [u8; 16];
 
-/// What begins a host's part in a group. The coordinator's next message is the [`Invite`], which may be longer than a request.
+/// What begins a host's part in a group. The coordinator's next message is the invitation, which may be longer than a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InviteRequest {
     pub(super) group: GroupId,

@@ -325,16 +325,19 @@ impl Adaptive {
             }
             return peer.has.pick(&[], &[&self.busy], &mut self.rng);
         }
+        // What a neighbour has is here already, as long as the neighbour is.
+        let mut not = vec![&self.busy];
+        not.extend(self.peers.values().filter(|p| p.local).map(|p| &p.has));
+        let here = not.len();
         // Rarest first: what no other cluster has or is getting, then what they are only getting, then the rest.
         let others = || self.peers.iter().filter(|(id, p)| **id != from && !p.local && !p.at_source).map(|(_, p)| p);
-        let mut not = vec![&self.busy];
         not.extend(others().map(|p| &p.has));
         let held_elsewhere = not.len();
         not.extend(others().map(|p| &p.fetching));
         let pick = |not: &[&PieceSet], rng: &mut Rng| peer.has.pick(&[&self.mine], not, rng);
         pick(&not, &mut self.rng)
             .or_else(|| pick(&not[..held_elsewhere], &mut self.rng))
-            .or_else(|| pick(&not[..1], &mut self.rng))
+            .or_else(|| pick(&not[..here], &mut self.rng))
     }
 
     /// What does not go by itself: work from neighbours, and pieces that wait in slow queues.

@@ -139,16 +139,20 @@ impl Adaptive {
             heir = self.next_in_rank(heir);
         }
         if heir == self.me {
-            back.extend(share(&self.members, gone, self.pieces).iter());
-            // Who is before the dead one may have died unseen: then its share comes here too.
+            // Those before the dead one may have died before it, when it was their heir, or unseen.
             let mob = self.members.mob(self.me);
-            let before = mob[(self.members.rank(gone) as usize + mob.len() - 1) % mob.len()];
-            if before != self.me && !self.peers.contains_key(&before) && !self.down.contains(&before) {
-                self.out.push_back(Output::Connect(before));
+            let mut dead = gone;
+            loop {
+                back.extend(share(&self.members, dead, self.pieces).iter());
+                dead = mob[(self.members.rank(dead) as usize + mob.len() - 1) % mob.len()];
+                if dead == self.me || !self.down.contains(&dead) {
+                    break;
+                }
+            }
+            if dead != self.me && !self.peers.contains_key(&dead) {
+                self.out.push_back(Output::Connect(dead));
             }
         }
-        // What some neighbour has is here already.
-        back.retain(|p| !self.peers.values().any(|peer| peer.local && peer.has.contains(*p)));
         self.adopt(back);
     }
 }
