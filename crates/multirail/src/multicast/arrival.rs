@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::payload::Sink;
 use multirail_proto::multicast::MemberId;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A whole piece, and where it goes.
 type Whole<'a> = (Arc<dyn Store>, &'a [u8]);
@@ -28,6 +30,32 @@ pub(super) struct Arrival {
     long: Vec<u8>,
     frame_bytes: usize,
     piece: Option<Piece>,
+    heard: Arc<Heard>,
+}
+
+/// When something came last.
+#[derive(Debug)]
+pub(super) struct Heard {
+    began: Instant,
+    /// Milliseconds since then.
+    last: AtomicU64,
+}
+
+impl Default for Heard {
+    fn default() -> Self {
+        Self { began: Instant::now(), last: AtomicU64::new(0) }
+    }
+}
+
+impl Heard {
+    fn note(&self) {
+        self.last.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// How long ago that was.
+    pub fn silence(&self) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
 }
 
 /// A piece that has begun to arrive.
@@ -49,9 +77,9 @@ pub(super) enum Frame<'a> {
 }
 
 impl Arrival {
-    pub fn new(member: Arc<Member>, peer: MemberId) -> Self {
+    pub fn new(member: Arc<Member>, peer: MemberId, heard: Arc<Heard>) -> Self {
         let head = [0; BlockHead::BYTES];
-        Self { member, peer, head, buffer: Vec::new(), long: Vec::new(), frame_bytes: 0, piece: None }
+        Self { member, peer, head, buffer: Vec::new(), long: Vec::new(), frame_bytes: 0, piece: None, heard }
     }
 
     fn is_long(&self) -> bool {
@@ -168,5 +196,7 @@ impl Sink for Arrival {
         &mut self.buffer[at..at + want]
     }
 
-    fn filled(&mut self, _: usize, _: u64, _: usize) {}
+    fn filled(&mut self, _: usize, _: u64, _: usize) {
+        self.heard.note();
+    }
 }

@@ -320,7 +320,9 @@ impl Shared {
             let about = seat.status.complaints.iter().filter(|(whom, _)| *whom == number);
             about.map(|(_, what)| format!("{}: {what}", by.address)).collect::<Vec<_>>()
         };
-        self.given.iter().zip(board).flat_map(said).collect()
+        let own = self.member.complaints();
+        let own = own.iter().filter(|(whom, _)| *whom == number).map(|(_, what)| format!("this host: {what}"));
+        self.given.iter().zip(board).flat_map(said).chain(own).collect()
     }
 
     /// The invitation for a host to which this one has a session that leaves from `local`.

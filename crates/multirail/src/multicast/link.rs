@@ -1,6 +1,6 @@
 //! A link: one session between two members, and the task that sends and receives on it.
 
-use super::arrival::{Arrival, Frame};
+use super::arrival::{Arrival, Frame, Heard};
 use super::member::{MAX_TRANSFERS, Member};
 use super::queue::{Next, Queue};
 use super::store::StoreError;
@@ -30,6 +30,7 @@ pub(super) struct LinkHandle {
     theirs: Ends,
     queue: Queue,
     news: Arc<Notify>,
+    heard: Arc<Heard>,
     task: AbortHandle,
     /// Transfers that the peer is ready for, and those that the node was told it is up for.
     ready: BTreeSet<u32>,
@@ -42,15 +43,21 @@ impl LinkHandle {
     /// Starts the task of link `number` to `peer`. It waits for the group's lock, so that it finds the link there.
     pub fn start(member: &Arc<Member>, peer: MemberId, number: u64, session: Session, theirs: Ends) -> Self {
         let news = Arc::new(Notify::new());
-        let run = run(member.clone(), peer, number, session, news.clone());
+        let heard = Arc::new(Heard::default());
+        let run = run(member.clone(), peer, number, session, news.clone(), heard.clone());
         let task = member.runtime().spawn(run).abort_handle();
         let (ready, up, told) = Default::default();
-        Self { number, theirs, queue: Queue::default(), news, task, ready, up, told }
+        Self { number, theirs, queue: Queue::default(), news, heard, task, ready, up, told }
     }
 
     /// Which of all links that the host ever had.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// How long nothing has come.
+    pub fn silence(&self) -> Duration {
+        self.heard.silence()
     }
 
     /// Whether a link that the peer makes with `theirs` is to take this one's place: the peer knows that this one is dead.
@@ -190,11 +197,11 @@ pub(super) async fn admit(member: Arc<Member>, mut session: Session, hello: Peer
     }
 }
 
-async fn run(member: Arc<Member>, peer: MemberId, number: u64, session: Session, news: Arc<Notify>) {
+async fn run(member: Arc<Member>, peer: MemberId, number: u64, session: Session, news: Arc<Notify>, heard: Arc<Heard>) {
     let (mut sender, mut receiver) = session.into_split();
     let end = tokio::select! {
         Err(end) = send_all(&member, peer, number, &mut sender, &news) => end,
-        Err(end) = receive_all(&member, peer, &mut receiver) => end,
+        Err(end) = receive_all(&member, peer, &mut receiver, heard) => end,
     };
     match end {
         End::Closed => member.link_down(peer, number, "closed", false),
@@ -265,8 +272,13 @@ async fn send_block(
 }
 
 /// Receives and hands on, as long as something comes.
-async fn receive_all(member: &Arc<Member>, peer: MemberId, receiver: &mut session::Receiver) -> Result<Never, End> {
-    let mut arrival = Arrival::new(member.clone(), peer);
+async fn receive_all(
+    member: &Arc<Member>,
+    peer: MemberId,
+    receiver: &mut session::Receiver,
+    heard: Arc<Heard>,
+) -> Result<Never, End> {
+    let mut arrival = Arrival::new(member.clone(), peer, heard);
     loop {
         receiver.recv_into(&mut arrival).await?;
         match arrival.frame().map_err(End::Fault)? {

@@ -13,6 +13,8 @@ mod broadcast;
 mod coordinator;
 pub mod discover;
 
+#[cfg(test)]
+mod hostile_tests;
 pub mod hosts;
 mod inbox;
 mod link;

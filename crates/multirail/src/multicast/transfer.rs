@@ -4,6 +4,7 @@ use super::store::Store;
 use multirail_proto::multicast::{MemberId, Message, Node, PieceSet, Pieces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Requests for what is asked for already, and pieces that nobody asked for, beyond twice the number of pieces: who sends more
 /// is not making mistakes but a flood.
@@ -52,8 +53,11 @@ pub(super) enum Phase {
 /// What is between this host and one peer.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// What was asked of the peer and has not come.
+    /// What was asked of the peer and has not come, taken back or not.
     asked: PieceSet,
+    /// The part of it that was not taken back, and since when nothing has come of it.
+    awaited: PieceSet,
+    awaited_since: Instant,
     /// What the peer has asked for and has not got.
     wanted: PieceSet,
     repeats: u64,
@@ -93,6 +97,8 @@ impl Transfer {
         let count = self.pieces.count();
         self.peers.entry(peer).or_insert_with(|| Account {
             asked: PieceSet::none(count),
+            awaited: PieceSet::none(count),
+            awaited_since: Instant::now(),
             wanted: PieceSet::none(count),
             repeats: 0,
             unasked: 0,
@@ -105,6 +111,7 @@ impl Transfer {
         let count = self.pieces.count();
         if let Some(account) = self.peers.get_mut(&peer) {
             account.asked = PieceSet::none(count);
+            account.awaited = PieceSet::none(count);
             account.wanted = PieceSet::none(count);
         }
     }
@@ -114,9 +121,19 @@ impl Transfer {
         match message {
             Message::Request(list) => {
                 let account = self.account(peer);
-                list.iter().for_each(|p| {
-                    account.asked.insert(*p);
-                });
+                if account.awaited.is_empty() {
+                    account.awaited_since = Instant::now();
+                }
+                for piece in list {
+                    account.asked.insert(*piece);
+                    account.awaited.insert(*piece);
+                }
+            }
+            Message::Cancel(list) => {
+                let account = self.account(peer);
+                for piece in list {
+                    account.awaited.remove(*piece);
+                }
             }
             Message::Choke => self.account(peer).wanted = PieceSet::none(self.pieces.count()),
             _ => {}
@@ -156,12 +173,28 @@ impl Transfer {
                     return Err("it floods this host with requests".to_owned());
                 }
             }
-            Message::Cancel(list) => list.iter().for_each(|p| {
-                account.wanted.remove(*p);
-            }),
+            Message::Cancel(list) => {
+                for piece in list {
+                    account.wanted.remove(*piece);
+                }
+            }
+            // It forgets what was asked of it.
+            Message::Choke => account.awaited = PieceSet::none(count),
             _ => {}
         }
         Ok(())
+    }
+
+    /// `bytes` of some piece came from `peer`, of `cluster`.
+    pub fn receives(&mut self, peer: MemberId, cluster: u32, bytes: u64) {
+        self.received_bytes[cluster as usize] += bytes;
+        self.account(peer).awaited_since = Instant::now();
+    }
+
+    /// How long `peer` has sent nothing although it was asked for something.
+    pub fn silence(&self, peer: MemberId) -> Duration {
+        let account = self.peers.get(&peer).filter(|a| !a.awaited.is_empty());
+        account.map_or(Duration::ZERO, |a| a.awaited_since.elapsed())
     }
 
     /// A piece has left for `peer`, or will not.
@@ -177,6 +210,7 @@ impl Transfer {
         }
         let held = self.held.contains(piece);
         let account = self.account(peer);
+        account.awaited.remove(piece);
         if account.asked.remove(piece) {
             return Ok(true);
         }

@@ -142,6 +142,8 @@ pub(super) enum Item {
     Node(u32, Message),
     /// The sender has everything.
     Complete(u32),
+    /// The sender is well, and has nothing else to say.
+    Alive,
     /// The sender has not got the manifest of anything that goes on.
     Ask,
 }
