@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const READS_A_TURN: usize = 16;
 /// A report goes out this long after something arrived, while the application receives, ...
 const REPORT_EVERY: Duration = Duration::from_millis(10);
-/// ... if it is this much; after this long in any case. On a slow path a report every 10 ms took as much as 5 % of what it reported.
+/// ... if it is this much; after this long in any case. On a slow path, a report every 10 ms would be of a few packets each.
 const REPORT_WORTH_BYTES: u64 = 32 << 10;
 const REPORT_LATEST: Duration = Duration::from_millis(50);
 /// A report goes out for this much, but not more often than [`REPORT_GAP`] ...
