@@ -9,13 +9,12 @@ mod transfers;
 
 use super::link::{self, LinkHandle};
 use super::manifest::Manifest;
-use super::options::Bandwidths;
 use super::store::{Store, StoreError};
 use super::transfer::{Phase, Transfer};
 use super::tree::{self, Errand};
 use super::wire::{self, Ends, FromHost, GroupId, InviteHost, Item, ManifestHead, Status};
 use crate::{Config, Result};
-use multirail_proto::multicast::{Input, MemberId, Members, Method};
+use multirail_proto::multicast::{Bandwidths, Input, MemberId, Members, Method};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

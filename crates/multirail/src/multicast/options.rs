@@ -1,8 +1,7 @@
 //! Who shall get it, and how.
 
-use super::{Method, Progress};
+use super::{Bandwidths, Method, Progress};
 use crate::Config;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +13,6 @@ pub struct Host {
     pub address: String,
     /// Its cluster. Clusters are numbered from 0 without gaps, the root's among them.
     pub cluster: u32,
-}
-
-/// What the network carries, for the methods that plan with it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Bandwidths {
-    /// From the cluster of the row to the cluster of the column, in bytes a second.
-    pub link_bytes_s: Vec<Vec<f64>>,
-    /// Of each host's way to other clusters, the root first, then as they are listed; default: no limit.
-    pub access_bytes_s: Option<Vec<f64>>,
 }
 
 /// How to broadcast. The defaults are for everyone.

@@ -15,7 +15,7 @@ use multirail_proto::multicast::{MemberId, Message, Method};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::options::Bandwidths;
+use multirail_proto::multicast::Bandwidths;
 
 /// No invitation is longer: 65,536 hosts with names of 50 bytes.
 pub(super) const MAX_INVITE_BYTES: u64 = 4 << 20;

@@ -307,7 +307,7 @@ async fn get_ready(
             let rows = present.names.iter().map(|n| clusters.names.iter().position(|c| c == n).unwrap_or(0));
             let rows: Vec<usize> = rows.collect();
             let link_bytes_s = rows.iter().map(|from| rows.iter().map(|to| all[*from][*to]).collect()).collect();
-            Some(Bandwidths { link_bytes_s, access_bytes_s: None })
+            Some(Bandwidths::of_links(link_bytes_s))
         }
     };
     Ok(Ready { invited, addresses, clusters: present, clusters_given: given.is_some(), found, bandwidths })

@@ -4,7 +4,7 @@ use super::{BcastArgs, Ready};
 use crate::printer::Printer;
 use multirail::multicast::hosts::grouping::Decided;
 use multirail::multicast::{Outcome, Summary};
-use multirail_proto::multicast::{Bandwidths, Members, bound};
+use multirail_proto::multicast::{Members, bound};
 use multirail_proto::units::{format_size, rate_mbit_s};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -237,7 +237,7 @@ pub fn plan(args: &BcastArgs, ready: &Ready, printer: &Printer) -> anyhow::Resul
             None => None,
             Some(given) => {
                 let members = Members::new(of.clone(), 0)?;
-                Some(bound::bound_bytes_s(&members, &Bandwidths::of_links(given.link_bytes_s.clone())) * 8.0 / 1e6)
+                Some(bound::bound_bytes_s(&members, given) * 8.0 / 1e6)
             }
         },
         hosts,

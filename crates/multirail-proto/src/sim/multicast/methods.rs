@@ -3,37 +3,16 @@
 use super::outcome::Outcome;
 use super::scenario::Scenario;
 use super::simulation::run;
-use crate::multicast::adaptive::Adaptive;
 use crate::multicast::bandwidths::Bandwidths;
-use crate::multicast::bittorrent::Bittorrent;
-use crate::multicast::members::MemberId;
 use crate::multicast::method::Method;
-use crate::multicast::mob::Mob;
-use crate::multicast::node::Node;
-use crate::multicast::pieces::PieceSet;
-use crate::multicast::plan::{Plan, PlanError};
-use crate::multicast::planned::Planned;
-use crate::multicast::planned_routes::Routes;
-use std::sync::Arc;
+use crate::multicast::nodes::Nodes;
+use crate::multicast::plan::PlanError;
 
 /// Simulates `scenario` by `method`; `seed` is for the methods that draw. Those that plan are told the rates at the beginning.
 pub fn run_method(scenario: &Scenario, method: Method, seed: u64) -> Result<Outcome, PlanError> {
-    let (members, pieces) = (scenario.members.clone(), scenario.pieces);
-    let routes = match method {
-        Method::Adaptive | Method::Mob | Method::Bittorrent => None,
-        _ => {
-            let plan = Plan::of(method, &members, Some(&scenario.bandwidths()))?;
-            Some(Arc::new(Routes::new(&members, plan, pieces)?))
-        }
-    };
-    Ok(run(scenario, |me: MemberId, held: PieceSet| -> Box<dyn Node> {
-        match (method, &routes) {
-            (_, Some(routes)) => Box::new(Planned::new(me, routes.clone(), held)),
-            (Method::Mob, _) => Box::new(Mob::new(members.clone(), me, pieces, held, seed)),
-            (Method::Bittorrent, _) => Box::new(Bittorrent::new(members.clone(), me, pieces, held, seed)),
-            _ => Box::new(Adaptive::new(members.clone(), me, pieces, held, seed)),
-        }
-    }))
+    let bandwidths = scenario.bandwidths();
+    let nodes = Nodes::new(method, scenario.members.clone(), scenario.pieces, seed, Some(&bandwidths))?;
+    Ok(run(scenario, |me, held| nodes.node(me, held)))
 }
 
 impl Scenario {

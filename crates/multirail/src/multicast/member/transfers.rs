@@ -1,13 +1,12 @@
 //! What comes and goes for the transfers, and what their nodes decide.
 
 use super::super::manifest::Manifest;
-use super::super::nodes;
 use super::super::store::{Store, StoreError};
 use super::super::transfer::{Phase, Transfer};
 use super::super::tree;
 use super::super::wire::{self, Item};
 use super::{Core, MAX_TRANSFERS, Member, State};
-use multirail_proto::multicast::{Input, MemberId, Method, Output};
+use multirail_proto::multicast::{Input, MemberId, Method, Nodes, Output};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -120,19 +119,11 @@ impl Member {
         transfer.store = Some(store);
         if !inline {
             transfer.resumed_bytes = transfer.held_bytes;
-            let node = nodes::node_for(
-                self.method,
-                &self.members,
-                self.me,
-                transfer.pieces,
-                transfer.held.clone(),
-                self.seed ^ u64::from(self.me),
-                self.bandwidths.as_ref(),
-            );
-            match node {
-                Ok(node) => transfer.node = Some(node),
-                Err(why) => {
-                    core.state = State::Failed(why);
+            let bandwidths = self.bandwidths.as_ref();
+            match Nodes::new(self.method, self.members.clone(), transfer.pieces, self.seed, bandwidths) {
+                Ok(nodes) => transfer.node = Some(nodes.node(self.me, transfer.held.clone())),
+                Err(error) => {
+                    core.state = State::Failed(error.to_string());
                     return self.tell(core);
                 }
             }
