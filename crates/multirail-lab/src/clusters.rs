@@ -108,7 +108,7 @@ impl Clusters {
                 rails.push(rail);
             }
         }
-        let mut topology = Topology { hosts, rails, clusters };
+        let mut topology = Topology { hosts, rails, clusters, ports: None };
         for link in &self.links {
             let rail = link.rail(&topology)?;
             link.apply(&mut topology.rails[rail]);

@@ -130,6 +130,32 @@ pub enum Error {
         /// The host.
         host: String,
     },
+    /// The hosts of the lab have rails, of which all ports change together.
+    #[error("the hosts of lab {lab:?} were made without ports\nhint: make it with `--ports`, or change a whole rail")]
+    NoPorts {
+        /// The lab.
+        lab: String,
+    },
+    /// The hosts have no such port.
+    #[error("hosts of lab {lab:?} have no port {port:?}, only {}", known.join(", "))]
+    NoPort {
+        /// The lab.
+        lab: String,
+        /// What was asked for.
+        port: String,
+        /// The ports that there are.
+        known: Vec<String>,
+    },
+    /// Only the first port has an address.
+    #[error("port {port} of host {host:?} of lab {lab:?} has no address\nhint: make it with `--subnets`")]
+    NoAddress {
+        /// The lab.
+        lab: String,
+        /// The host.
+        host: String,
+        /// The port's number.
+        port: usize,
+    },
     /// The rail does not reach that host.
     #[error("rail {rail} of lab {lab:?} does not reach host {host:?}")]
     NotOnRail {

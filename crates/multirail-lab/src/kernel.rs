@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 /// More than TCP and a burst of UDP have under way while the relay is kept from running.
 const TAP_QUEUE_PACKETS: u32 = 10_000;
 /// What a silent cut is found by when it is healed.
-const CUT_FILTER: &str = "ingress pref 1 handle 0xc07 protocol all bpf";
+const CUT_FILTER: &str = "pref 1 handle 0xc07 protocol all bpf";
 /// The link group of all ports, by which they are deleted at once: each deletion by itself waits for a grace period.
 const PORT_GROUP: u32 = 0x6d72;
 /// The kernel's own limit for a device that does not say otherwise.
@@ -60,6 +60,36 @@ pub(crate) fn port_counters(namespace: &str) -> Result<Vec<PortCounters>> {
         .map_err(|e| Error::Command { command: "tc -s -j qdisc show".into(), stderr: e.to_string() })?;
     counters.retain(|counters| counters.root == Some(true));
     Ok(counters)
+}
+
+/// An interface, and what it has carried.
+#[derive(Debug, Clone, serde::Deserialize)]
+pub(crate) struct Interface {
+    #[serde(rename = "ifname")]
+    pub(crate) name: String,
+    #[serde(rename = "address")]
+    pub(crate) mac: String,
+    #[serde(rename = "stats64")]
+    pub(crate) stats: InterfaceStats,
+}
+
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
+pub(crate) struct InterfaceStats {
+    #[serde(rename = "tx")]
+    pub(crate) sent: Counted,
+}
+
+#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
+pub(crate) struct Counted {
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+}
+
+/// All interfaces in a namespace.
+pub(crate) fn interfaces(namespace: &str) -> Result<Vec<Interface>> {
+    let text = run(Command::new("ip").args(["-netns", namespace, "-s", "-j", "link", "show"]), "ip", "")?;
+    serde_json::from_slice(&text)
+        .map_err(|e| Error::Command { command: "ip -s -j link show".into(), stderr: e.to_string() })
 }
 
 /// Commands for the links and queues of one namespace (or, for [`Batch::initial`], of the caller's).
@@ -210,11 +240,30 @@ impl<'a> Batch<'a> {
     /// It is the first on the ingress hook, and leaves the filters of others and the egress hook alone.
     pub(crate) fn cut(&mut self, port: &str) {
         self.tc(format!("qdisc replace dev {port} clsact"));
-        self.tc(format!("filter replace dev {port} {CUT_FILTER} direct-action bytecode '1,6 0 0 2'"));
+        self.drop_all(port, "ingress");
     }
 
     pub(crate) fn heal(&mut self, port: &str) {
-        self.tc(format!("filter delete dev {port} {CUT_FILTER}"));
+        self.drop_none(port, "ingress");
+    }
+
+    /// Drops everything that arrives and everything that should leave.
+    pub(crate) fn cut_both_ways(&mut self, port: &str) {
+        self.cut(port);
+        self.drop_all(port, "egress");
+    }
+
+    pub(crate) fn heal_both_ways(&mut self, port: &str) {
+        self.heal(port);
+        self.drop_none(port, "egress");
+    }
+
+    fn drop_all(&mut self, port: &str, hook: &str) {
+        self.tc(format!("filter replace dev {port} {hook} {CUT_FILTER} direct-action bytecode '1,6 0 0 2'"));
+    }
+
+    fn drop_none(&mut self, port: &str, hook: &str) {
+        self.tc(format!("filter delete dev {port} {hook} {CUT_FILTER}"));
     }
 
     fn ip(&mut self, line: String) {

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::rate::Rate;
 use crate::shared::{Shared, WanCounters};
 use crate::state::{self, Process, State};
-use crate::topology::{self, Rail, Topology};
+use crate::topology::{Rail, Topology};
 use crate::wan::{Delay, Wan};
 use crate::{kernel, lifecycle, mesh, names, netns, tap};
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl Lab {
         let links = vec![LinkState::Up; topology.rails.len()];
         let wan_by = lifecycle::wan_by(&topology)?;
         let owner = Some(Process::this_process());
-        let mut state = State { topology: topology.clone(), links, owner, wan_by, relay: None };
+        let mut state = State { topology: topology.clone(), links, port_links: Vec::new(), owner, wan_by, relay: None };
         state::write(name, &state)?;
         if let Err(error) = lifecycle::make(name, &mut state) {
             // The first error is the one to report; what this one leaves, the next `up` removes.
@@ -109,8 +109,7 @@ impl Lab {
 
     /// Lets the lab stay when this process ends.
     pub fn keep(mut self) -> Result<Self> {
-        let _lock = state::lock()?;
-        self.change_state(|state| {
+        self.change(|state| {
             if let Some(shared) = self.shared(state)? {
                 shared.head().is_kept.store(1, Ordering::Relaxed);
             }
@@ -161,7 +160,7 @@ impl Lab {
 
     /// Rates and links as they are now, whoever set them.
     pub fn summary(&self) -> Result<Summary> {
-        let state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+        let state = self.state()?;
         Ok(Summary { name: self.name.clone(), topology: Some(state.topology), links: state.links })
     }
 
@@ -176,21 +175,25 @@ impl Lab {
         netns::run_in(&self.namespace(host)?, work)
     }
 
-    /// A host's IPv4 address on a rail: 10.77.rail.(host + 1).
+    /// A host's IPv4 address on a rail: 10.77.rail.(host + 1), or of its port: 10.(90 + port).0.(host + 1).
+    ///
+    /// Errors if the port has none.
     pub fn address(&self, host: &str, rail: usize) -> Result<Ipv4Addr> {
-        Ok(topology::ipv4(rail, self.host_on(host, rail)?))
+        let address = self.topology.ipv4(rail, self.host_on(host, rail)?);
+        address.ok_or_else(|| Error::NoAddress { lab: self.name.clone(), host: host.to_owned(), port: rail })
     }
 
-    /// A host's IPv6 address on a rail: fd77:0:0:rail::(host + 1). None if the rail has no IPv6.
+    /// A host's IPv6 address on a rail: fd77:0:0:rail::(host + 1), or of its port: fd90:0:0:port::(host + 1). None if it has
+    /// none.
     pub fn address_v6(&self, host: &str, rail: usize) -> Result<Option<Ipv6Addr>> {
         let host = self.host_on(host, rail)?;
-        Ok(self.topology.rails[rail].ipv6.then(|| topology::ipv6(rail, host)))
+        Ok(self.topology.ipv6(rail, host))
     }
 
     /// The name of a rail's port, the same on each of its hosts.
     pub fn port(&self, rail: usize) -> Result<String> {
         self.check_rail(rail)?;
-        Ok(names::host_port(rail))
+        Ok(names::port_of(&self.topology, rail))
     }
 
     /// The name of a host's namespace, for use with `ip netns exec`.
@@ -226,7 +229,7 @@ impl Lab {
 
     /// What the lab's WANs have carried, lost and dropped. Empty where there are none, and where the kernel makes them.
     pub fn wan_counters(&self) -> Result<Vec<WanCounters>> {
-        let state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+        let state = self.state()?;
         let Some(shared) = self.shared(&state)? else { return Ok(Vec::new()) };
         let plan = Plan::new(&self.name, &state);
         let directions = plan.directions().into_iter().zip(shared.directions());
@@ -237,7 +240,7 @@ impl Lab {
 
     /// The process that carries the packets of the lab's WANs, for who wants to know what it costs. None: there is none.
     pub fn relay_pid(&self) -> Result<Option<u32>> {
-        let state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+        let state = self.state()?;
         Ok(state.relay.map(|relay| relay.pid()))
     }
 
@@ -248,8 +251,7 @@ impl Lab {
 
     /// Changes those of the rails that are named. All ports of a namespace change by one command.
     pub(crate) fn change_rails(&self, named: &BTreeSet<usize>, change: impl FnOnce(&mut [Rail])) -> Result<()> {
-        let _lock = state::lock()?;
-        self.change_state(|state| {
+        self.change(|state| {
             let ports = |state: &State| {
                 let plan = Plan::new(&self.name, state);
                 let of_rail = |&rail| plan.ports(rail).into_iter().map(move |port| (port, plan.is_relayed(rail)));
@@ -257,6 +259,7 @@ impl Lab {
             };
             let before = ports(state);
             change(&mut state.topology.rails);
+            state.topology.check()?;
             let after = ports(state);
             let mut batches = BTreeMap::new();
             for ((before, _), (after, _)) in before.iter().zip(&after) {
@@ -320,8 +323,11 @@ impl Lab {
     /// Brings a rail into the given state, from whichever it is in.
     pub fn set_link(&self, rail: usize, link: LinkState) -> Result<()> {
         self.check_rail(rail)?;
-        let _lock = state::lock()?;
-        self.change_state(|state| {
+        if self.topology.ports.is_some() {
+            let ports: Vec<_> = (0..self.topology.hosts.len()).map(|host| (host, rail)).collect();
+            return self.set_port_links(&ports, link);
+        }
+        self.change(|state| {
             let before = std::mem::replace(&mut state.links[rail], link);
             let ports = Plan::new(&self.name, state).ports(rail);
             for port in &ports {
@@ -350,9 +356,15 @@ impl Lab {
         })
     }
 
-    /// A change that failed is not written down, so that it can be tried again.
-    fn change_state(&self, change: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
-        let mut state = state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))?;
+    /// The state as it is now, whoever changed it.
+    pub(crate) fn state(&self) -> Result<State> {
+        state::read(&self.name)?.ok_or_else(|| Error::NotUp(self.name.clone()))
+    }
+
+    /// Changes the lab while nobody else does. A change that failed is not written down, so that it can be tried again.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        let _lock = state::lock()?;
+        let mut state = self.state()?;
         change(&mut state)?;
         state::write(&self.name, &state)
     }
@@ -370,7 +382,7 @@ impl Lab {
         })
     }
 
-    fn host_on(&self, host: &str, rail: usize) -> Result<usize> {
+    pub(crate) fn host_on(&self, host: &str, rail: usize) -> Result<usize> {
         self.check_rail(rail)?;
         let index = self.host_index(host)?;
         if self.topology.hosts_on(rail).contains(&index) {

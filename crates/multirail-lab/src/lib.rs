@@ -17,6 +17,9 @@
 //! [`Clusters`] makes clusters of hosts: each with a router, which has a bridge and a port to each host, and a rail between
 //! each two routers. Inside a cluster nothing is shaped; a router cuts packets to the MTU before it queues them.
 //!
+//! [`Ports`] makes hosts with several ports each: port k of every host leads to switch k, and switches are separate or joined
+//! in a row. Only the first port has an address, or all have one.
+//!
 //! A rail with a delay, a jitter or a loss is a WAN. Where the kernel has netem, that makes it, at the hosts' ports. Where
 //! not, the hosts' ports are TAP devices, and a process of the lab carries packets from one to the other: the relay, one
 //! for all rails. It ends with the lab, and with the process that made a lab that is not kept.
@@ -37,6 +40,7 @@
 //! This crate knows nothing of multirail, so that anything can be measured on the networks it makes.
 //! It needs root and the `ip` and `tc` commands (Debian and Ubuntu: package `iproute2`).
 
+mod cables;
 mod clusters;
 mod error;
 mod kernel;
@@ -50,6 +54,7 @@ mod names;
 mod netns;
 mod plan;
 mod port;
+mod ports;
 mod process;
 mod rate;
 mod relay;
@@ -62,10 +67,12 @@ mod tap;
 mod topology;
 mod wan;
 
+pub use cables::{Carried, PortStatus};
 pub use clusters::{Cluster, Clusters, LinkSetting};
 pub use error::{Error, Result};
 pub use lab::{Lab, LinkState, Removed, Summary};
 pub use links::LinkDirection;
+pub use ports::Ports;
 pub use process::be_on_time;
 pub use rate::Rate;
 pub use shaping::{QUEUE_MAX_BYTES, QUEUE_MIN_PACKETS, QUEUE_TIME_MS, Shaping, WAN_QUEUE_MAX_BYTES};

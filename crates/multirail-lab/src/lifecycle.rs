@@ -7,8 +7,8 @@ use crate::plan::Plan;
 use crate::relay::Relay;
 use crate::shared::Shared;
 use crate::state::{self, State, WanBy};
-use crate::topology::{self, Host, Topology};
-use crate::{mesh, names, netns, plan, port, process, tap};
+use crate::topology::{Host, Topology};
+use crate::{mesh, names, netns, plan, port, ports, process, tap};
 use std::collections::BTreeMap;
 
 /// By what this machine makes WANs.
@@ -62,6 +62,7 @@ pub(crate) fn make(lab: &str, state: &mut State) -> Result<()> {
         state::write(lab, state)?;
     }
     configure_ports(&plan)?;
+    join_switches(&plan)?;
     mesh::configure(&plan)?;
     topology.hosts.iter().try_for_each(|host| set_sysctls(lab, host, names_a_port))
 }
@@ -163,9 +164,11 @@ fn configure_ports(plan: &Plan<'_>) -> Result<()> {
         let mut batch = Batch::in_namespace(&namespace);
         batch.set_up("lo");
         for (rail, port) in by_namespace.get(&namespace).into_iter().flatten() {
-            batch.add_ipv4(&port.name, topology::ipv4(*rail, index), 24);
-            if topology.rails[*rail].ipv6 {
-                batch.add_ipv6(&port.name, topology::ipv6(*rail, index));
+            if let Some(address) = topology.ipv4(*rail, index) {
+                batch.add_ipv4(&port.name, address, 24);
+            }
+            if let Some(address) = topology.ipv6(*rail, index) {
+                batch.add_ipv6(&port.name, address);
             }
         }
         batch.run()?;
@@ -186,6 +189,17 @@ fn configure_ports(plan: &Plan<'_>) -> Result<()> {
         wait_ready(namespace, &names)?;
     }
     Ok(())
+}
+
+fn join_switches(plan: &Plan<'_>) -> Result<()> {
+    let trunks = || ports::trunks(plan).into_iter().flat_map(|(next, previous, _)| [next, previous]);
+    for port in trunks() {
+        let mut batch = Batch::in_namespace(&port.namespace);
+        batch.join_bridge(&port.name, plan::BRIDGE);
+        batch.set_up(&port.name);
+        batch.run()?;
+    }
+    trunks().try_for_each(|port| wait_ready(&port.namespace, &[&port.name]))
 }
 
 /// Waits until ports of a namespace carry packets.
@@ -233,7 +247,7 @@ fn set_sysctls(lab: &str, host: &Host, now: fn(&str) -> bool) -> Result<()> {
 
 /// Such as net.ipv4.conf.rail0.rp_filter.
 fn names_a_port(key: &str) -> bool {
-    key.split('.').any(|part| part.starts_with("rail") || part == names::LAN_PORT)
+    key.split('.').any(names::is_port)
 }
 
 fn sysctl_hint(key: &str, error: &std::io::Error) -> &'static str {

@@ -5,6 +5,7 @@
 //! no dot, so that the last dash always divides lab from host: taking down lab `a` never touches lab `a-b`.
 
 use crate::error::{Error, Result};
+use crate::topology::Topology;
 
 /// What the name of every namespace made here begins with.
 pub(crate) const PREFIX: &str = "mrlab-";
@@ -61,12 +62,26 @@ pub(crate) fn is_hub(namespace: &str) -> bool {
     namespace.rsplit_once('-').is_some_and(|(_, host)| host.starts_with("switch.") || is_router(host))
 }
 
+const RAIL: &str = "rail";
+const PORT: &str = "eth";
+
 /// A host's port in its cluster.
 pub(crate) const LAN_PORT: &str = "lan";
 
+/// A host's port on a rail of this topology, or its port of this number.
+pub(crate) fn port_of(topology: &Topology, rail: usize) -> String {
+    if topology.ports.is_some() { format!("{PORT}{rail}") } else { host_port(rail) }
+}
+
+/// Such as `rail0.rp_filter` in the name of a sysctl.
+pub(crate) fn is_port(name: &str) -> bool {
+    let numbered = |kind: &str| name.strip_prefix(kind).is_some_and(|number| number.parse::<usize>().is_ok());
+    name == LAN_PORT || numbered(RAIL) || numbered(PORT)
+}
+
 /// A host's port on a rail.
 pub(crate) fn host_port(rail: usize) -> String {
-    format!("rail{rail}")
+    format!("{RAIL}{rail}")
 }
 
 /// A switch's port towards a host. By number: a host's name may be longer than the 15 bytes of a port's name.

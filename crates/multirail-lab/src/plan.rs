@@ -3,6 +3,7 @@
 use crate::lan;
 use crate::link::Params;
 use crate::names;
+use crate::ports;
 use crate::rate::Rate;
 use crate::shaping::{self, Egress, Netem, Shaping};
 use crate::state::{State, WanBy};
@@ -58,18 +59,24 @@ impl<'a> Plan<'a> {
         self.wan_by == WanBy::Relay && self.topology.rails[rail].wan().is_wan()
     }
 
-    /// The namespace of a rail's switch, if it joins more than two hosts and is not relayed.
+    /// The namespace of a rail's switch, if it joins more than two hosts, or their ports, and is not relayed.
     pub(crate) fn switch(&self, rail: usize) -> Option<String> {
-        let is_switched = self.topology.hosts_on(rail).len() > 2 && !self.is_relayed(rail);
+        let is_switched = self.topology.ports.is_some() || self.topology.hosts_on(rail).len() > 2;
+        let is_switched = is_switched && !self.is_relayed(rail);
         is_switched.then(|| names::switch_namespace(self.lab, rail))
     }
 
-    /// The veth pairs of all rails and clusters, with their MTU in bytes.
+    /// The name of a rail's port on each of its hosts.
+    pub(crate) fn port_name(&self, rail: usize) -> String {
+        names::port_of(self.topology, rail)
+    }
+
+    /// The veth pairs of all rails and clusters, and between switches, with their MTU in bytes.
     pub(crate) fn all_pairs(&self) -> Vec<(Port, Port, u32)> {
         let rails = (0..self.topology.rails.len()).map(|rail| (self.pairs(rail), self.topology.rails[rail].mtu));
         let clusters = (0..self.topology.clusters.len()).map(|cluster| (lan::pairs(self, cluster), lan::MTU_BYTES));
         let with_mtu = |(pairs, mtu): (Vec<(Port, Port)>, u32)| pairs.into_iter().map(move |(a, b)| (a, b, mtu));
-        rails.chain(clusters).flat_map(with_mtu).collect()
+        rails.chain(clusters).flat_map(with_mtu).chain(ports::trunks(self)).collect()
     }
 
     /// The veth pairs of a rail: host to host, or each host to the switch.
@@ -153,7 +160,7 @@ impl<'a> Plan<'a> {
         };
         Port {
             namespace: names::host_namespace(self.lab, &self.topology.hosts[host].name),
-            name: names::host_port(rail),
+            name: self.port_name(rail),
             index: FIRST_HOST_INDEX + host * RAILS_MAX + rail,
             rate,
             egress,

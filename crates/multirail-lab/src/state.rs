@@ -4,6 +4,7 @@
 //! or who made a lab. It is written before the first namespace and removed after the last, so a crash at any moment
 //! leaves either nothing or something that [`crate::Lab::take_down`] finds. /run goes with a reboot, as namespaces do.
 
+use crate::cables::PortLink;
 use crate::error::{Error, Result};
 use crate::lab::LinkState;
 use crate::topology::Topology;
@@ -21,6 +22,9 @@ pub(crate) struct State {
     pub(crate) topology: Topology,
     /// By rail.
     pub(crate) links: Vec<LinkState>,
+    /// Of ports that are not up.
+    #[serde(default)]
+    pub(crate) port_links: Vec<PortLink>,
     /// The process that takes the lab down when it ends. None: it stays.
     pub(crate) owner: Option<Process>,
     /// By what the lab's WANs are made.

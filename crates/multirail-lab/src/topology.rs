@@ -3,6 +3,7 @@
 use crate::clusters::Cluster;
 use crate::error::{Error, Result};
 use crate::names;
+use crate::ports::{self, Ports};
 use crate::rate::Rate;
 use crate::wan::{Delay, Loss, Queue, Wan};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,9 @@ pub struct Topology {
     /// and the links between these among the rails.
     #[serde(rename = "cluster", default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<Cluster>,
+    /// Whether the rails are switches to which every host has a port. Default: they are rails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Ports>,
 }
 
 /// A host: a network namespace.
@@ -134,7 +138,7 @@ impl Topology {
         let topology = Self {
             hosts: hosts.iter().map(host).collect(),
             rails: rails.iter().map(rail).collect::<Result<_>>()?,
-            clusters: Vec::new(),
+            ..Self::default()
         };
         topology.check()?;
         Ok(topology)
@@ -200,6 +204,7 @@ impl Topology {
                 return bad(format!("rail {index} joins a host that is not one of the first {HOSTS_MAX}"));
             }
         }
+        ports::check(self)?;
         crate::clusters::check(self)
     }
 
@@ -208,6 +213,17 @@ impl Topology {
         let on = &self.rails[rail].hosts;
         let joins = |name: &String| if on.is_empty() { !names::is_router(name) } else { on.contains(name) };
         (0..self.hosts.len()).filter(|&host| joins(&self.hosts[host].name)).collect()
+    }
+
+    /// A host's IPv4 address on a rail: 10.77.rail.(host + 1) in a network of 24 bits, where hosts have no ports.
+    pub(crate) fn ipv4(&self, rail: usize, host: usize) -> Option<Ipv4Addr> {
+        self.ports.map_or_else(|| Some(ipv4(rail, host)), |ports| ports.ipv4(rail, host))
+    }
+
+    /// A host's IPv6 address on a rail: fd77:0:0:rail::(host + 1) in a network of 64 bits, where hosts have no ports.
+    pub(crate) fn ipv6(&self, rail: usize, host: usize) -> Option<Ipv6Addr> {
+        let address = self.ports.map_or_else(|| Some(ipv6(rail, host)), |ports| ports.ipv6(rail, host));
+        address.filter(|_| self.rails[rail].ipv6)
     }
 
     pub(crate) fn host_index(&self, host: &str) -> Option<usize> {
@@ -239,7 +255,7 @@ pub(crate) fn ipv4(rail: usize, host: usize) -> Ipv4Addr {
 }
 
 /// fd77:0:0:rail::(host + 1), in a network of 64 bits.
-pub(crate) fn ipv6(rail: usize, host: usize) -> Ipv6Addr {
+fn ipv6(rail: usize, host: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd77, 0, 0, rail as u16, 0, 0, 0, (host + 1) as u16)
 }
 

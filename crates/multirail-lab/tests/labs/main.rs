@@ -3,6 +3,7 @@
 mod clusters;
 mod common;
 mod lifecycle;
+mod ports;
 mod rails;
 mod relay;
 mod wan;

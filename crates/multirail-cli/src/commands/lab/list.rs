@@ -1,10 +1,11 @@
-//! What is known of labs, as rows: of hosts, of rails, and of links between clusters.
+//! What is known of labs, as rows: of hosts, of their ports, of rails, and of links between clusters.
 
 use crate::printer::Printer;
 use anyhow::Context;
 use clap::Args;
 use multirail_lab::{
-    Delay, Host, Lab, LinkDirection, LinkState, Loss, Queue, Rail, Rate, Summary, Topology, WanCounters,
+    Carried, Delay, Host, Lab, LinkDirection, LinkState, Loss, PortStatus, Queue, Rail, Rate, Summary, Topology,
+    WanCounters,
 };
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ struct HostRow<'a> {
 struct PortRow {
     rail: usize,
     port: String,
-    ipv4: String,
+    ipv4: Option<String>,
     ipv6: Option<String>,
 }
 
@@ -81,6 +82,9 @@ pub fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
     for host in topology.hosts.iter().filter(|host| lab.hosts().any(|name| name == host.name)) {
         printer.row(&host_row(&lab, summary, topology, host)?, host_text);
     }
+    if topology.ports.is_some() {
+        return print_ports(&lab, printer, |_| true);
+    }
     let counters = lab.wan_counters()?;
     let links = lab.link_directions()?;
     for rail in (0..topology.rails.len()).filter(|rail| links.iter().all(|link| link.rail != *rail)) {
@@ -89,7 +93,33 @@ pub fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
     print_links(&lab, printer, |_, _| true)
 }
 
-/// A rail, or, where it is one, a link.
+/// A port of a host, with what it carried.
+#[derive(Serialize)]
+struct PortStatusRow<'a> {
+    kind: &'static str,
+    lab: &'a str,
+    #[serde(flatten)]
+    status: &'a PortStatus,
+}
+
+/// The ports that are wanted.
+pub fn print_ports(lab: &Lab, printer: &Printer, wanted: impl Fn(&PortStatus) -> bool) -> anyhow::Result<()> {
+    for status in lab.ports()?.iter().filter(|status| wanted(status)) {
+        printer.row(&PortStatusRow { kind: "port", lab: lab.name(), status }, |row| port_text(row.status));
+    }
+    Ok(())
+}
+
+fn port_text(status: &PortStatus) -> String {
+    let PortStatus { host, port, mac, rate_mbit_s, link, sent, received, .. } = status;
+    let rate = rate_mbit_s.map_or("unshaped".to_owned(), |rate| format!("{rate} Mbit/s"));
+    let carried =
+        |Carried { bytes, packets, drops }: &Carried| format!("{bytes} bytes in {packets} packets, {drops} lost");
+    let (state, sent, received) = (state_text(*link), carried(sent), carried(received));
+    format!("  {host}:{port}  {mac}, {rate}{state}\n    sent {sent}\n    received {received}")
+}
+
+/// A rail, a link, or the ports of all hosts that lead to a switch.
 pub fn print_rail(
     lab: &Lab,
     summary: &Summary,
@@ -97,6 +127,9 @@ pub fn print_rail(
     rail: usize,
     printer: &Printer,
 ) -> anyhow::Result<()> {
+    if topology.ports.is_some() {
+        return print_ports(lab, printer, |status| status.number == rail);
+    }
     if lab.link_directions()?.iter().any(|direction| direction.rail == rail) {
         let of_rail = |rail_of: &LinkDirection| rail_of.rail == rail;
         return print_some_links(lab, printer, of_rail);
@@ -171,7 +204,10 @@ fn host_row<'a>(
     let mut ports = Vec::new();
     for (rail, wanted) in topology.rails.iter().enumerate() {
         if joins(wanted, host) {
-            let ipv4 = lab.address(&host.name, rail)?.to_string();
+            let ipv4 = match lab.address(&host.name, rail) {
+                Err(multirail_lab::Error::NoAddress { .. }) => None,
+                address => Some(address?.to_string()),
+            };
             let ipv6 = lab.address_v6(&host.name, rail)?.map(|address| address.to_string());
             ports.push(PortRow { rail, port: lab.port(rail)?, ipv4, ipv6 });
         }
@@ -184,8 +220,8 @@ fn host_row<'a>(
 
 fn host_text(row: &HostRow<'_>) -> String {
     let port = |port: &PortRow| {
-        let ipv6 = port.ipv6.as_ref().map(|address| format!(" {address}")).unwrap_or_default();
-        format!("\n    {}  {}{ipv6}", port.port, port.ipv4)
+        let addresses: Vec<&str> = [&port.ipv4, &port.ipv6].into_iter().flatten().map(String::as_str).collect();
+        format!("\n    {}  {}", port.port, addresses.join(" ")).trim_end().to_owned()
     };
     let place = match (row.cluster, &row.address) {
         (Some(cluster), Some(address)) => format!("  {address}, cluster {cluster}"),

@@ -4,6 +4,7 @@ mod given;
 mod list;
 mod play;
 mod set;
+mod target;
 mod up;
 
 use crate::printer::Printer;
@@ -15,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 /// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate, delay and
-/// loss, or in clusters with links between them
+/// loss, in clusters with links between them, or by several ports each to as many switches
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -27,6 +28,10 @@ Example:
   multirail lab up --clusters a=4,b=12 --link a-b=80mbit,delay=10ms
   multirail lab exec a3 -- ping -c 1 10.81.0.2
   multirail lab set --link a-b=8mbit
+
+  multirail lab up --hosts 4 --ports 4 --rate 100mbit
+  multirail lab exec h1 -- ping -c 1 10.90.0.2
+  multirail lab set h2:eth3 --rate 20mbit
 
 Needs root, and `ip` and `tc` (package iproute2).")]
 pub struct LabArgs {

@@ -5,7 +5,7 @@ use super::list;
 use crate::printer::Printer;
 use anyhow::bail;
 use clap::Args;
-use multirail_lab::{Cluster, Clusters, Delay, Host, Lab, LinkSetting, Loss, Queue, Rail, Rate, Topology, Wan};
+use multirail_lab::{Cluster, Clusters, Delay, Host, Lab, LinkSetting, Loss, Ports, Queue, Rail, Rate, Topology, Wan};
 use std::path::PathBuf;
 
 /// Make a lab and print its hosts, rails and addresses
@@ -16,6 +16,7 @@ Examples:
   multirail lab up --hosts a,b,c --rails 1gbit,-       (a dash: a rail without a rate)
   multirail lab up --hosts a,b --rails 100mbit,100mbit --delay 10ms,30ms --loss 0.1% --jitter 1ms --queue 100p
   multirail lab up topology.toml --name wan
+  multirail lab up --hosts 4 --ports 4 --rate 100mbit
   multirail lab up --clusters a=4,b=4,c=4 --link a-b=80mbit --link 'a>c=32mbit' --link-default 10mbit --delay 10ms
 
 --delay, --jitter, --loss and --queue take one value for all rails, or one a rail with commas between; `-` is none.
@@ -26,6 +27,10 @@ get others while the lab is up.
 10.(80+k).(i/250).(i%250+2). Hosts of a cluster are joined by a switch as fast as the machine; each two clusters by a
 link of their own. --delay, --jitter, --loss and --queue are one value for all links, or stand behind a link's rate:
 --link a-b=80mbit,delay=50ms,queue=256k.
+
+--ports gives every host ports eth0, eth1, ..., and makes a switch for each port number: port k of every host leads to
+switch k. --hosts 4 is h1,h2,h3,h4. Host i (from 1) has the address 10.90.0.i at its first port; with --subnets also
+10.(90+k).0.i at port k.
 
 A topology file:
   [[host]]
@@ -50,12 +55,27 @@ pub struct UpArgs {
     /// A TOML file of hosts and rails
     #[arg(conflicts_with_all = ["hosts", "rails", "clusters"], required_unless_present_any = ["hosts", "clusters"])]
     topology: Option<PathBuf>,
-    /// Names of hosts
-    #[arg(long, value_delimiter = ',', requires = "rails")]
+    /// Names of hosts; with --ports also their number
+    #[arg(long, value_delimiter = ',', requires = "networks")]
     hosts: Vec<String>,
     /// Rates of rails, each joining all hosts: 100mbit, 2.5gbit, or `-` for none
-    #[arg(long, value_delimiter = ',', requires = "hosts", allow_hyphen_values = true)]
+    #[arg(long, value_delimiter = ',', requires = "hosts", group = "networks", allow_hyphen_values = true)]
     rails: Vec<Given<Rate>>,
+    /// How many ports every host has, each to a switch of its own
+    #[arg(long, requires = "hosts", group = "networks", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Option<u16>,
+    /// The rate of every port, each way; without it they are as fast as the machine
+    #[arg(long, requires = "ports")]
+    rate: Option<Rate>,
+    /// The rate of each of a host's ports, each way, the same for all hosts
+    #[arg(long, value_delimiter = ',', requires = "ports", conflicts_with = "rate")]
+    port_rates: Vec<Rate>,
+    /// Join the switches of ports, each to the next, as fast as the machine
+    #[arg(long, requires = "ports")]
+    trunk: bool,
+    /// Give every port an address, in a network of its own for each switch
+    #[arg(long, requires = "ports")]
+    subnets: bool,
     /// Names of clusters, each with its number of hosts: a=4,b=12
     #[arg(
         long,
@@ -94,6 +114,9 @@ pub struct UpArgs {
     name: String,
 }
 
+/// No lab has more, and nobody should wait for so many names.
+const HOSTS_MAX: usize = 254;
+
 fn parse_cluster(text: &str) -> Result<(String, usize), String> {
     let parts = text.split_once('=').and_then(|(name, hosts)| Some((name.to_owned(), hosts.parse().ok()?)));
     parts.ok_or_else(|| "write a=4".to_owned())
@@ -108,6 +131,7 @@ pub fn run(args: UpArgs, printer: &Printer) -> anyhow::Result<()> {
     let mut topology = match &args.topology {
         Some(path) => Topology::from_file(path)?,
         None if !args.clusters.is_empty() => given_clusters(&args)?,
+        None if args.ports.is_some() => given_ports(&args)?,
         None => given_topology(&args)?,
     };
     let routers: Vec<String> = topology.clusters.iter().map(Cluster::router).collect();
@@ -118,22 +142,49 @@ pub fn run(args: UpArgs, printer: &Printer) -> anyhow::Result<()> {
     list::print(&lab.summary()?, printer)
 }
 
+fn given_ports(args: &UpArgs) -> anyhow::Result<Topology> {
+    let ports = args.ports.map_or(0, usize::from);
+    let rates: Vec<Option<Rate>> = match args.port_rates.len() {
+        0 => vec![args.rate; ports],
+        given if given == ports => args.port_rates.iter().copied().map(Some).collect(),
+        given => bail!("--port-rates has {given} values for {ports} ports\nhint: give one for each port"),
+    };
+    let hosts = match &args.hosts[..] {
+        [count] if count.parse::<usize>().is_ok_and(|count| count > HOSTS_MAX) => {
+            bail!("{count} hosts are more than {HOSTS_MAX}")
+        }
+        [one] => one
+            .parse()
+            .map_or_else(|_| vec![one.clone()], |count| (1..=count).map(|i: usize| format!("h{i}")).collect()),
+        names => names.to_vec(),
+    };
+    let mut topology = Ports { trunk: args.trunk, subnets: args.subnets }.topology(&hosts, &rates)?;
+    let wan = for_all_links(args)?;
+    topology.rails.iter_mut().for_each(|rail| rail.set_wan(wan));
+    topology.check()?;
+    Ok(topology)
+}
+
 fn given_clusters(args: &UpArgs) -> anyhow::Result<Topology> {
-    let wan = Wan {
+    let wan = for_all_links(args)?;
+    let clusters = Clusters::new(&args.clusters).link_default(args.link_default).wan(wan).access(args.access);
+    Ok(args.link.iter().cloned().fold(clusters, Clusters::link).topology()?)
+}
+
+fn for_all_links(args: &UpArgs) -> anyhow::Result<Wan> {
+    Ok(Wan {
         delay: for_all("delay", &args.delay)?,
         jitter: for_all("jitter", &args.jitter)?,
         loss: for_all("loss", &args.loss)?,
         queue: for_all("queue", &args.queue)?,
-    };
-    let clusters = Clusters::new(&args.clusters).link_default(args.link_default).wan(wan).access(args.access);
-    Ok(args.link.iter().cloned().fold(clusters, Clusters::link).topology()?)
+    })
 }
 
 fn for_all<T: Copy>(option: &str, given: &[Given<T>]) -> anyhow::Result<Option<T>> {
     match given {
         [] => Ok(None),
         [one] => Ok(one.0),
-        _ => bail!("--{option} has {} values\nhint: give one for all links, and others by --link", given.len()),
+        _ => bail!("--{option} has {} values\nhint: give one for all; clusters have others by --link", given.len()),
     }
 }
 
@@ -159,8 +210,8 @@ fn given_topology(args: &UpArgs) -> anyhow::Result<Topology> {
         ..Rail::default()
     };
     Ok(Topology {
-        clusters: Vec::new(),
         hosts: args.hosts.iter().map(host).collect(),
         rails: args.rails.iter().enumerate().map(rail).collect(),
+        ..Topology::default()
     })
 }
