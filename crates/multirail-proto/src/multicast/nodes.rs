@@ -13,6 +13,16 @@ use super::planned::Planned;
 use super::planned_routes::Routes;
 use std::sync::Arc;
 
+/// Whom host `me` is to call as soon as there is a group, so that sessions are there when there is something to send. A node asks for
+/// all that it wants in any case.
+pub fn early_calls(method: Method, members: &Members, me: MemberId, seed: u64) -> Vec<MemberId> {
+    match method {
+        Method::Adaptive => super::adaptive::early_calls(members, me, seed),
+        // As their papers have it, which begin with the data.
+        _ => Vec::new(),
+    }
+}
+
 /// What the nodes of a broadcast are made from; every host makes the same.
 #[derive(Debug, Clone)]
 pub struct Nodes {

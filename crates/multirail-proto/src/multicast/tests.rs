@@ -181,6 +181,56 @@ fn who_is_next_to_two_dead_hosts_takes_both_shares() {
     }
 }
 
+fn adaptive(sizes: &[u32], me: MemberId, pieces: u32) -> Adaptive {
+    let cluster_of = sizes.iter().enumerate().flat_map(|(c, s)| (0..*s).map(move |_| c as u32)).collect();
+    let members = Arc::new(Members::new(cluster_of, 0).unwrap());
+    let pieces = Pieces { total_bytes: u64::from(pieces) * 1000, piece_bytes: 1000 };
+    Adaptive::new(members, me, pieces, PieceSet::none(pieces.count()), 1)
+}
+
+fn outputs(node: &mut Adaptive, input: Input) -> Vec<Output> {
+    node.handle(0, input);
+    std::iter::from_fn(|| node.poll()).collect()
+}
+
+#[test]
+fn the_neighbours_of_the_root_are_asked_before_they_say_what_they_have() {
+    let mut node = adaptive(&[2, 2], 3, 2);
+    // Host 3 has the second half of its cluster's pieces as its share.
+    assert_eq!(outputs(&mut node, Input::Up(1)), [Output::Send(1, Message::Request(vec![1]))]);
+    // The same of a neighbour, or of a host of another cluster, would be asked in vain.
+    let mut node = adaptive(&[2, 2, 2], 3, 2);
+    assert_eq!(outputs(&mut node, Input::Up(2)), []);
+    assert_eq!(outputs(&mut node, Input::Up(5)), []);
+}
+
+#[test]
+fn what_is_asked_for_too_early_is_sent_when_it_is_there_and_not_told_of() {
+    let mut node = adaptive(&[2, 3], 1, 3);
+    for peer in [0, 3, 4] {
+        outputs(&mut node, Input::Up(peer));
+    }
+    assert_eq!(outputs(&mut node, Input::Message(3, Message::Request(vec![1, 2]))), []);
+    assert_eq!(outputs(&mut node, Input::Message(3, Message::Cancel(vec![2]))), []);
+    let told = outputs(&mut node, Input::Stored { from: 0, piece: 1 });
+    assert_eq!(told, [Output::SendPiece(3, 1)]);
+    assert_eq!(outputs(&mut node, Input::Stored { from: 0, piece: 2 }), [Output::Send(4, Message::Have(vec![2]))]);
+    // It is not the window that was too small.
+    outputs(&mut node, Input::Message(3, Message::Request(vec![0])));
+    assert_eq!(outputs(&mut node, Input::Sent { to: 3, piece: 1 }), []);
+}
+
+#[test]
+fn a_neighbour_of_the_root_that_lost_it_is_not_waited_for() {
+    let mut node = adaptive(&[2, 2, 2], 3, 2);
+    assert_eq!(outputs(&mut node, Input::Up(1)), [Output::Send(1, Message::Request(vec![1]))]);
+    outputs(&mut node, Input::Up(5));
+    let told = outputs(&mut node, Input::Message(1, Message::Watch(vec![0, 1])));
+    assert_eq!(told, [Output::Send(1, Message::Cancel(vec![1]))]);
+    let told = outputs(&mut node, Input::Message(5, Message::Have(vec![1])));
+    assert!(told.contains(&Output::Send(5, Message::Request(vec![1]))), "{told:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

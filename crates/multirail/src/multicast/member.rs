@@ -14,6 +14,7 @@ use super::transfer::{Phase, Transfer};
 use super::tree::{self, Errand};
 use super::wire::{self, Ends, FromHost, GroupId, InviteHost, Item, ManifestHead, Status};
 use crate::{Config, Result};
+use multirail_proto::multicast::nodes::early_calls;
 use multirail_proto::multicast::{Bandwidths, Input, MemberId, Members, Method};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -142,7 +143,19 @@ impl Member {
             buffers: link::Buffers::default(),
         });
         tokio::spawn(care::wake_nodes(member.clone()));
+        member.call_early();
         member
+    }
+
+    /// Makes the links that will surely be wanted: those of the manifests' tree, and what the method says.
+    fn call_early(self: &Arc<Self>) {
+        let below = tree::below_host(&self.members, self.me).into_iter().map(|errand| errand.to);
+        let peers: BTreeSet<MemberId> =
+            below.chain(early_calls(self.method, &self.members, self.me, self.seed)).collect();
+        let mut core = self.lock();
+        for peer in peers {
+            self.connect(&mut core, peer);
+        }
     }
 
     /// Waits for changes with the receiver's `changed`.

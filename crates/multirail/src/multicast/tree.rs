@@ -33,6 +33,15 @@ fn below(place: u32, count: u32) -> impl Iterator<Item = u32> {
     (first..31).map(move |bit| place + (1 << bit)).take_while(move |p| *p < count)
 }
 
+/// What `me` does, if nobody above it is missing.
+pub(super) fn below_host(members: &Members, me: MemberId) -> Vec<Errand> {
+    if me == members.root() {
+        return from_root(members);
+    }
+    let place = (0..members.mob(me).len() as u32).find(|p| at_place(members, members.cluster(me), *p) == Some(me));
+    passed_on(members, me, place.as_slice())
+}
+
 /// What the root does first.
 pub(super) fn from_root(members: &Members) -> Vec<Errand> {
     let own = members.cluster(members.root());

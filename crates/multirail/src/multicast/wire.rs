@@ -24,7 +24,7 @@ pub(super) const MAX_STATUS_BYTES: u64 = 1 << 20;
 /// Longest manifest, in bytes.
 pub(super) const MAX_MANIFEST_BYTES: usize = 32 << 20;
 /// Data up to this length travels with its manifest.
-pub(super) const MAX_INLINE_BYTES: u64 = 32 << 10;
+pub(super) const MAX_INLINE_BYTES: u64 = 64 << 10;
 /// No frame is longer: a manifest, its head, and the data.
 pub(super) const MAX_FRAME_BYTES: u64 = MAX_MANIFEST_BYTES as u64 + MAX_INLINE_BYTES + (1 << 20);
 /// Items are put into one control frame up to about this length.

@@ -11,25 +11,21 @@
 //!
 //! Every piece still enters each cluster once, but for what is asked again because it does not come.
 
+mod find;
 mod peer;
 mod shares;
 
 use super::members::{MemberId, Members};
 use super::message::Message;
-use super::mob::{choose, share};
+use super::mob::share;
 use super::node::{Input, Node, Output};
 use super::pieces::{PieceSet, Pieces};
 use crate::rng::Rng;
+pub use find::early_calls;
 use peer::Peer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A cluster of this size or less is a full mesh: everybody hears of everything at once.
-const FULL_MESH: usize = 8;
-/// In larger ones a host looks for so many local peers, and is found by as many.
-const LOCAL_PEERS: usize = 4;
-/// Of more other clusters than these, so many are chosen by chance.
-const GLOBAL_PEERS: usize = 8;
 /// How often a host looks for peers that it wants and has not.
 const RETRY_US: u64 = 2_000_000;
 /// How often a host looks after what does not go by itself.
@@ -88,7 +84,7 @@ impl Adaptive {
             begging: None,
             told_complete: false,
             finished: false,
-            rng: Rng::new(seed ^ u64::from(me).wrapping_mul(0x9e37_79b9)),
+            rng: find::rng(me, seed),
             now_us: 0,
             wake_us: None,
             out: VecDeque::new(),
@@ -105,27 +101,9 @@ impl Adaptive {
     }
 
     fn find_peers(&mut self) {
-        let mob = self.members.mob(self.me);
-        let mut others: Vec<_> = mob.iter().copied().filter(|m| *m != self.me).collect();
-        if mob.len() <= FULL_MESH {
-            self.wanted = others;
-        } else {
-            let next = self.next_in_rank(self.me);
-            others.retain(|m| *m != next);
-            self.wanted = choose(&mut others, LOCAL_PEERS - 1, &mut self.rng);
-            self.wanted.push(next);
-        }
-        if !self.is_at_source(self.me) {
-            let mine = self.members.cluster(self.me);
-            let root = self.members.cluster(self.members.root());
-            let clusters = 0..self.members.clusters().len() as u32;
-            let mut others: Vec<u32> = clusters.filter(|c| *c != mine && *c != root).collect();
-            let mut clusters = choose(&mut others, GLOBAL_PEERS - 1, &mut self.rng);
-            clusters.push(root);
-            self.wanted.extend(clusters.into_iter().map(|c| self.members.counterpart(self.me, c)));
-        }
+        self.wanted = find::wanted(&self.members, self.me, &mut self.rng);
         // In a full mesh the first of two calls the second; the second calls only if that did not work.
-        let mesh = self.members.mob(self.me).len() <= FULL_MESH;
+        let mesh = find::is_mesh(&self.members, self.me);
         let calls = |m: &&MemberId| !mesh || **m > self.me || !self.members.are_local(self.me, **m);
         self.out.extend(self.wanted.iter().filter(calls).map(|m| Output::Connect(*m)));
         self.retry_us = self.now_us + RETRY_US;
@@ -134,7 +112,12 @@ impl Adaptive {
     fn up(&mut self, id: MemberId) {
         self.down.remove(&id);
         let watch = share(&self.members, id, self.pieces);
-        let peer = Peer::new(self.is_local(id), self.is_at_source(id), watch);
+        let mut peer = Peer::new(self.is_local(id), self.is_at_source(id), watch);
+        if peer.at_source && !self.is_at_source(self.me) {
+            // It will have everything soon, if not yet; asking now saves the time until it says so.
+            peer.presumed = true;
+            peer.has = PieceSet::all(self.pieces);
+        }
         self.peers.insert(id, peer);
         if self.held.is_full() {
             self.send(id, Message::Complete);
@@ -145,6 +128,7 @@ impl Adaptive {
         if !self.is_local(id) {
             self.watch_what_was_taken(id);
         }
+        self.ask(id);
     }
 
     fn lost(&mut self, id: MemberId) {
@@ -193,16 +177,19 @@ impl Adaptive {
         match message {
             Message::Bitfield(bits) => {
                 if let Some(has) = PieceSet::from_bytes(self.pieces, &bits) {
+                    peer.presumed = false;
                     peer.has = has;
                 }
                 self.ask(from);
             }
             Message::Complete => {
+                peer.presumed = false;
                 peer.has = PieceSet::all(self.pieces);
                 peer.complete = true;
                 self.ask(from);
             }
             Message::Have(pieces) => {
+                peer.speaks();
                 for piece in pieces {
                     peer.has.insert(piece);
                     peer.fetching.remove(piece);
@@ -213,13 +200,20 @@ impl Adaptive {
                 peer.fetching.insert(p);
             }),
             Message::Request(pieces) => {
-                for piece in pieces.into_iter().filter(|p| self.held.contains(*p)) {
-                    peer.owed += 1;
-                    self.out.push_back(Output::SendPiece(from, piece));
+                for piece in pieces {
+                    if self.held.contains(piece) {
+                        peer.owed += 1;
+                        self.out.push_back(Output::SendPiece(from, piece));
+                    } else {
+                        peer.waits.insert(piece);
+                    }
                 }
             }
             Message::Cancel(pieces) => {
                 for piece in pieces {
+                    if peer.waits.remove(piece) {
+                        continue;
+                    }
                     peer.owed = peer.owed.saturating_sub(1);
                     self.out.push_back(Output::Withdraw(from, piece));
                 }
@@ -235,9 +229,19 @@ impl Adaptive {
                     peer.watch.insert(*p);
                 });
                 peer.at_source = false;
+                // The root is gone before all next to it had everything.
+                let vain: Vec<u32> = if peer.presumed { peer.pipe.asked().collect() } else { Vec::new() };
+                peer.speaks();
+                vain.iter().for_each(|p| {
+                    peer.pipe.forget(*p);
+                });
                 let here: Vec<u32> = pieces.into_iter().filter(|p| self.held.contains(*p)).collect();
                 if !here.is_empty() {
                     self.send(from, Message::Have(here));
+                }
+                if !vain.is_empty() {
+                    vain.iter().for_each(|p| self.release(*p));
+                    self.send(from, Message::Cancel(vain));
                 }
             }
             _ => {}
@@ -258,6 +262,11 @@ impl Adaptive {
                 if peer.pipe.forget(piece) {
                     sends.push((*id, Message::Cancel(vec![piece])));
                 }
+                if peer.waits.remove(piece) {
+                    peer.owed += 1;
+                    self.out.push_back(Output::SendPiece(*id, piece));
+                    continue;
+                }
                 // Who sits next to the root needs nothing from afar.
                 let concerned = peer.local || (!peer.at_source && peer.watch.contains(piece));
                 if concerned && !full && !peer.has.contains(piece) {
@@ -272,7 +281,7 @@ impl Adaptive {
     fn sent(&mut self, to: MemberId) {
         let Some(peer) = self.peers.get_mut(&to) else { return };
         peer.owed = peer.owed.saturating_sub(1);
-        if peer.owed == 0 && !peer.local && !peer.complete {
+        if peer.owed == 0 && peer.waits.is_empty() && !peer.local && !peer.complete {
             self.send(to, Message::Starved);
         }
     }
@@ -320,7 +329,9 @@ impl Adaptive {
             // Next to the root, what other clusters come for goes first; elsewhere this host's share has its own way in.
             if self.is_at_source(self.me) {
                 let waited: Vec<_> = self.peers.values().filter(|p| !p.local).collect();
-                let wanted = waited.iter().find_map(|p| peer.has.pick(&[&p.watch], &[&self.busy], &mut self.rng));
+                let asked = waited.iter().find_map(|p| peer.has.pick(&[&p.waits], &[&self.busy], &mut self.rng));
+                let wanted = asked
+                    .or_else(|| waited.iter().find_map(|p| peer.has.pick(&[&p.watch], &[&self.busy], &mut self.rng)));
                 return wanted.or_else(|| peer.has.pick(&[], &[&self.busy], &mut self.rng));
             }
             return peer.has.pick(&[], &[&self.busy], &mut self.rng);

@@ -22,6 +22,8 @@ pub(super) struct Peer {
     /// It is in the root's cluster, where everything is to be had next door.
     pub at_source: bool,
     pub has: PieceSet,
+    /// It has not said what it has, and is next to the root: what is asked of it before it is there, is sent when it is.
+    pub presumed: bool,
     /// What it gets from somebody else at this moment.
     pub fetching: PieceSet,
     /// What it wants to be told of.
@@ -31,6 +33,8 @@ pub(super) struct Peer {
     pub refused_us: Option<u64>,
     /// What it asked for and has not been sent.
     pub owed: usize,
+    /// What it asked for and is not here yet.
+    pub waits: PieceSet,
     pub pipe: Pipe,
 }
 
@@ -112,17 +116,26 @@ impl Pipe {
 }
 
 impl Peer {
+    /// It says what it has.
+    pub fn speaks(&mut self) {
+        if std::mem::take(&mut self.presumed) {
+            self.has = PieceSet::none(self.has.pieces());
+        }
+    }
+
     pub fn new(local: bool, at_source: bool, watch: PieceSet) -> Self {
         let none = PieceSet::none(watch.pieces());
         Self {
             local,
             at_source,
             has: none.clone(),
-            fetching: none,
+            presumed: false,
+            fetching: none.clone(),
             watch,
             complete: false,
             refused_us: None,
             owed: 0,
+            waits: none,
             pipe: Pipe::new(if local { LOCAL_WINDOW } else { FIRST_WINDOW }),
         }
     }

@@ -6,6 +6,7 @@ use super::super::mob::share;
 use super::super::node::Output;
 use super::super::pieces::PieceSet;
 use super::Adaptive;
+use super::find::next_in_rank;
 
 /// A neighbour that had nothing to spare is asked again after this time.
 const REFUSED_US: u64 = 300_000;
@@ -111,12 +112,6 @@ impl Adaptive {
         }
     }
 
-    /// The next host of the cluster by rank.
-    pub(super) fn next_in_rank(&self, member: MemberId) -> MemberId {
-        let mob = self.members.mob(member);
-        mob[(self.members.rank(member) as usize + 1) % mob.len()]
-    }
-
     /// `gone` is down: takes back what it was given, and its share if this host is the next that is up.
     pub(super) fn inherit(&mut self, gone: MemberId) {
         if !self.is_local(gone) {
@@ -134,9 +129,9 @@ impl Adaptive {
         back.iter().for_each(|p| {
             self.given.remove(p);
         });
-        let mut heir = self.next_in_rank(gone);
+        let mut heir = next_in_rank(&self.members, gone);
         while heir != self.me && heir != gone && self.down.contains(&heir) {
-            heir = self.next_in_rank(heir);
+            heir = next_in_rank(&self.members, heir);
         }
         if heir == self.me {
             // Those before the dead one may have died before it, when it was their heir, or unseen.
