@@ -238,6 +238,7 @@ impl State {
             if self.consume_staged(index, sink)? {
                 return Ok(Read::Complete);
             }
+            let alone = self.channels.len() == 1;
             let channel = &mut self.channels[index];
             let Some(socket) = &channel.socket else { return Ok(Read::Blocked) };
             let rx = &mut channel.rx;
@@ -264,7 +265,7 @@ impl State {
                 Poll::Pending => {
                     rx.caught_up = rx.in_run();
                     if !spinning {
-                        rx.set_wake_up(socket);
+                        rx.set_wake_up(socket, alone);
                     }
                     return Ok(Read::Blocked);
                 }

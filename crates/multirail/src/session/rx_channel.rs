@@ -16,6 +16,11 @@ const STAGING_BYTES: usize = 4 << 10;
 const WAKE_UP_US: f64 = 200.0;
 const MIN_WAKE_UP_BYTES: u64 = 64 << 10;
 const MAX_WAKE_UP_BYTES: u64 = 512 << 10;
+/// A channel that is the only one of its session has nobody who must know soon how fast it is. Its receiver sleeps for longer, if that
+/// makes a difference of at least a few packets.
+const ALONE_WAKE_UP_US: f64 = 50_000.0;
+const MIN_ALONE_WAKE_UP_BYTES: u64 = 4 << 10;
+
 /// Whether it pays to spin for the next message instead of sleeping.
 ///
 /// Being put to sleep and woken costs tens of microseconds where the peer sits on another core or is as quick as this
@@ -154,11 +159,9 @@ impl RxChannel {
     }
 
     /// Has the kernel wake us when there is something worth it: on a fast rail not for every packet.
-    pub(super) fn set_wake_up(&mut self, socket: &ChannelSocket) {
-        let worth = (self.rate.rate_bytes_s() * WAKE_UP_US / 1e6) as u64;
+    pub(super) fn set_wake_up(&mut self, socket: &ChannelSocket, alone: bool) {
         let left = self.run.map_or(0, |r| r.left);
-        // The run's end is all that will surely come.
-        let bytes = if worth < MIN_WAKE_UP_BYTES { 1 } else { worth.min(MAX_WAKE_UP_BYTES).min(left).max(1) } as u32;
+        let bytes = wake_up_bytes(self.rate.rate_bytes_s(), left, alone);
         if bytes != self.wake_up_bytes && socket.set_wake_up(bytes).is_ok() {
             self.wake_up_bytes = bytes;
         }
@@ -167,6 +170,21 @@ impl RxChannel {
     pub(super) fn in_run(&self) -> bool {
         self.run.is_some_and(|r| r.left > 0)
     }
+}
+
+/// How much of a run of which `left_bytes` are to come is worth waking up for.
+fn wake_up_bytes(rate_bytes_s: f64, left_bytes: u64, alone: bool) -> u32 {
+    let brings = |time_us: f64| (rate_bytes_s * time_us / 1e6) as u64;
+    let mut worth = match brings(WAKE_UP_US) {
+        few if few < MIN_WAKE_UP_BYTES => 1,
+        many => many.min(MAX_WAKE_UP_BYTES),
+    };
+    let patient = brings(ALONE_WAKE_UP_US).min(MIN_WAKE_UP_BYTES);
+    if alone && patient >= MIN_ALONE_WAKE_UP_BYTES {
+        worth = worth.max(patient);
+    }
+    // The run's end is all that will surely come.
+    worth.min(left_bytes).max(1) as u32
 }
 
 impl Incoming {
@@ -188,5 +206,26 @@ impl Sequence {
         };
         self.offset = next.ok_or_else(|| protocol("a fragment beyond the end of its message"))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_sleeps_for_as_long_as_it_may() {
+        let long = 1 << 30;
+        let a_packet_a_time = 1;
+        assert_eq!(wake_up_bytes(0.0, long, true), a_packet_a_time, "of a rate that nobody knows");
+        // What others of the session carry depends on what this one does.
+        assert_eq!(wake_up_bytes(100e6, long, false), a_packet_a_time);
+        assert_eq!(wake_up_bytes(400e6, long, false), 80_000);
+        assert_eq!(wake_up_bytes(1e12, long, false), 512 << 10);
+        assert_eq!(wake_up_bytes(80_000.0, long, true), a_packet_a_time, "4,000 bytes are three packets");
+        assert_eq!(wake_up_bytes(100_000.0, long, true), 5_000);
+        assert_eq!(wake_up_bytes(100e6, long, true), 64 << 10);
+        assert_eq!(wake_up_bytes(400e6, long, true), 80_000);
+        assert_eq!(wake_up_bytes(400e6, 700, true), 700, "more may never come");
     }
 }
