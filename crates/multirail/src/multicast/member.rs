@@ -122,6 +122,8 @@ impl Member {
         let Setting { id, hosts, me, members, method, bandwidths, seed, config, manifest, open, done } = setting;
         let mut incarnation = [0; 8];
         let _ = getrandom::fill(&mut incarnation);
+        // The links of all hosts share the paths: one channel more of one of them would take from the others, and be probed.
+        let channels_per_rail = if config.channels_per_rail == Config::AUTO { 1 } else { config.channels_per_rail };
         let member = Arc::new(Self {
             id,
             hosts,
@@ -130,7 +132,7 @@ impl Member {
             method,
             bandwidths,
             seed,
-            config: Config { give_up_after: LINK_GIVES_UP_AFTER, ..config },
+            config: Config { give_up_after: LINK_GIVES_UP_AFTER, channels_per_rail, ..config },
             manifest,
             open,
             done,
