@@ -20,6 +20,8 @@ FIRST_NETWORK = 80
 # 64 processes have two processors to start on.
 READY_S = 60
 LIST_TRIES = 5
+# Every route again as it is, with a congestion control.
+CHANGE_ROUTES = "ip -4 -oneline route show | while read -r route; do ip -4 route change $route congctl {control} || exit 1; done"
 
 
 class Host(NamedTuple):
@@ -39,7 +41,8 @@ class Clusters(Lab):
     """Clusters joined by a full mesh of links; a context manager.
 
     `network` is a table of plan.toml: {"name": …, "clusters": {"a": 4, …}}, and where wanted "delay" (one way, of all links), "queue",
-    and "access" (what a host may send to other clusters, and take from them). `rates`: kbit/s by pair of clusters.
+    "access" (what a host may send to other clusters, and take from them), and "congestion" (the congestion control of all programs on
+    all hosts). `rates`: kbit/s by pair of clusters.
     """
 
     def __init__(self, multirail, network, rates):
@@ -61,6 +64,16 @@ class Clusters(Lab):
             if key in self.network:
                 flags += [f"--{key}", self.network[key]]
         return flags
+
+    def _set_congestion(self):
+        """By the routes, as between two hosts; all of a host's in one go, as there may be 64."""
+        control = self.network.get("congestion")
+        if control is None:
+            return
+        for host in self.hosts:
+            done = self.run(host.name, "sh", "-c", CHANGE_ROUTES.format(control=control), check=False, stderr=subprocess.PIPE)
+            if done.returncode != 0:
+                raise RuntimeError(f"congestion control {control}: {done.stderr.strip()}")
 
     def folder(self, host):
         """A host's own, in memory."""
