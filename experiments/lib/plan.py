@@ -70,6 +70,11 @@ class Plan:
         return self.table.get("measures") == "multicast"
 
     @property
+    def is_placement(self):
+        """Whether placement.py measures it: hosts with several ports."""
+        return self.table.get("measures") == "placement"
+
+    @property
     def networks(self):
         return self.table["network"]
 

@@ -8,6 +8,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 PAPERS = {
     "munisocket": "MuniSocket: High-performance message striping over reliable transport protocols (2006)",
     "psockets": "PSockets: The Case for Application-level Network Striping (2000)",
+    "pmcme": "PMCME: A Portable Method for Improving Available Bandwidth of PC Cluster (2014)",
     "mob": "MOB: Zero-configuration High-throughput Multicasting for Grid Applications (2007)",
     "peers": "Other programs of today",
 }
@@ -26,7 +27,7 @@ def measured_on(host, plan):
     quick = " A quick run: fewer sizes and repeats." if plan.get("quick") else ""
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
             f"{host['memory_gib']} GiB, Linux {host['kernel']}, {host['congestion_control']}. "
-            f"{'All' if plan.get('measures') == 'multicast' else 'Both'} hosts are namespaces of that one machine.{quick}")
+            f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine.{quick}")
 
 
 def claim_row(claim):
@@ -38,7 +39,7 @@ CLAIM_HEADER = ["where", "claim", "paper", "ours", "verdict", "note"]
 
 def point_rows(points):
     for point in points:
-        yield [point.network, size_name(point.message_bytes) + (" †" if point.cpu_was_limit else ""), point.best,
+        yield [point.network, (point.what or size_name(point.message_bytes)) + (" †" if point.cpu_was_limit else ""), point.best,
                f"{point.best_mbit_s:.1f}", f"{point.default_mbit_s:.1f}", f"{point.share:.3f}"]
 
 

@@ -49,6 +49,8 @@ class Point(NamedTuple):
     default_mbit_s: float
     share: float
     cpu_was_limit: bool
+    # In place of the size, where that is none of a message.
+    what: str = ""
 
     @property
     def is_lost(self):
@@ -106,9 +108,11 @@ class Results:
 
     def points(self, default=DEFAULT, not_real=NOT_REAL):
         """The default beside the best line, wherever it was measured."""
-        import multicast_results  # it builds on this module
+        import multicast_results  # these build on this module
+        import placement_results
 
         yield from multicast_results.points(self.rows)
+        yield from placement_results.points(self.rows)
         for network in self.networks:
             for size in self.sizes(network):
                 ours = self.median(default, size, network=network)

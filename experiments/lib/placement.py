@@ -1,0 +1,114 @@
+"""Measures a plan with `measures = "placement"`: the same traffic between hosts with several ports, line beside line.
+
+    [[network]]   name, hosts, ports, rate or port_rates (none: as fast as the machine), queue, sysctl; `lines` that are measured there
+                  (all), and tables as below, of what is otherwise there
+    [[line]]      name, program (placement_PROGRAM.py), and what that wants: policy, threshold, …; also sysctl
+    repeats       how often everything is measured, in an order of lines that turns
+    [patterns], [latency], [exchange], [backlog]
+                  what is measured: see placement_streams.py, placement_latency.py, placement_exchange.py, placement_backlog.py
+    [quick]       what QUICK=1 measures instead: networks, lines, and tables of the above
+
+Every line of every repeat has a lab of its own, so that nothing is left of another: no address a switch has learned, no measured path.
+
+A program is a module with
+
+    available(multirail, line)  None, or why it cannot run here
+    FLAGS, SYSCTL               what `multirail lab up` is told besides
+    OPTIONS                     what the load generator is told
+    prepared(net, line)         a context manager: the hosts use all their ports while it lasts
+    address(net, host)          where a host is reached then
+"""
+
+import importlib
+import subprocess
+import sys
+
+from host import is_limit
+from placement_net import Ports
+
+MEASURED = {"patterns": "placement_streams", "latency": "placement_latency", "exchange": "placement_exchange",
+            "backlog": "placement_backlog"}
+# What tells rows of one line apart.
+POINT = ("pattern", "streams")
+
+
+def measure(plan, multirail, quick, emit):
+    table = chosen(plan.table, quick)
+    emit({"kind": "plan", "name": plan.name, "quick": quick, **table})
+    for network in table["network"]:
+        found = {}
+        lines = available_lines(multirail, network, table["line"], emit)
+        repeats = 1 if quick else network.get("repeats", table.get("repeats", 1))
+        for repeat in range(repeats):
+            turn = repeat % max(len(lines), 1)
+            for line in lines[turn:] + lines[:turn]:
+                for row in rows_of_line(plan, table, multirail, network, line, quick):
+                    gather(found, network, line, row, emit)
+        for row in found.values():
+            emit(row)
+
+
+def chosen(table, quick):
+    """The plan's table, or of that what a quick run measures."""
+    if not quick:
+        return table
+    few = table.get("quick", {})
+    found = {**table, **{key: {**table.get(key, {}), **few[key]} for key in MEASURED if key in few}}
+    for key, names in (("network", "networks"), ("line", "lines")):
+        found[key] = [row for row in table[key] if names not in few or row["name"] in few[names]]
+    return found
+
+
+def program_of(line):
+    return importlib.import_module(f"placement_{line['program']}")
+
+
+def available_lines(multirail, network, lines, emit):
+    found = []
+    for line in lines:
+        if line["name"] not in network.get("lines", [line["name"]]):
+            continue
+        reason = program_of(line).available(multirail, line)
+        if reason is None:
+            found.append(line)
+        else:
+            emit({"kind": "skipped", "network": network["name"], "line": line["name"], "reason": reason})
+    return found
+
+
+def rows_of_line(plan, table, multirail, network, line, quick):
+    """What one lab gives; a row that says why, where something failed."""
+    program = program_of(line)
+    try:
+        with Ports(multirail, network, program.FLAGS, {**program.SYSCTL, **line.get("sysctl", {})}) as net, program.prepared(net, line), \
+                net.loads(*program.OPTIONS) as loads:
+            loads.address = lambda host: program.address(net, host)
+            for key, name in MEASURED.items():
+                if key not in table and key not in network:
+                    continue
+                wanted = {**table.get(key, {}), **({} if quick and key in table.get("quick", {}) else network.get(key, {}))}
+                for row in importlib.import_module(name).rows(net, loads, wanted, quick):
+                    tell(plan, network, line, row)
+                    yield row
+    except (RuntimeError, OSError, TimeoutError, ValueError, subprocess.SubprocessError) as error:
+        print(f"{plan.name}: {network['name']}, {line['name']}: {error}", file=sys.stderr, flush=True)
+        yield {"reason": str(error)}
+
+
+def tell(plan, network, line, row):
+    shown = ", ".join(f"{key} {value}" for key, value in row.items() if isinstance(value, (int, float, str)) and key not in POINT)
+    print(f"{plan.name}: {network['name']}, {line['name']}, {row['pattern']}, {row['streams']}: {shown}", file=sys.stderr, flush=True)
+
+
+def gather(found, network, line, row, emit):
+    """One list a field, with one value a repeat."""
+    if "reason" in row:
+        emit({"kind": "skipped", "network": network["name"], "line": line["name"], "reason": row["reason"]})
+        return
+    key = line["name"], *(row[part] for part in POINT)
+    kept = found.setdefault(key, {"kind": "placement", "network": network["name"], "line": line["name"], **{part: row[part] for part in POINT},
+                                  "cpu_was_limit": False})
+    for field, value in row.items():
+        if field not in POINT:
+            kept.setdefault(field, []).append(value)
+    kept["cpu_was_limit"] |= is_limit(row["cpu_idle_share"])

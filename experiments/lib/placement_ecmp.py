@@ -1,0 +1,28 @@
+"""The kernel's own multipath routes: every port has a network of its own, and every host an address that is reached over all of them.
+Which one a stream takes is decided by a hash of its addresses and ports."""
+
+import contextlib
+
+FLAGS, OPTIONS = ["--subnets"], []
+# What comes for a host's own address comes by whichever port.
+SYSCTL = {"net.ipv4.fib_multipath_hash_policy": 1, "net.ipv4.conf.all.rp_filter": 0, "net.ipv4.conf.default.rp_filter": 0}
+
+
+def available(_multirail, _line):
+    return None
+
+
+@contextlib.contextmanager
+def prepared(net, _line):
+    for host in net.hosts:
+        own = address(net, host)
+        net.run(host.name, "ip", "address", "add", f"{own}/32", "dev", "lo")
+        for other in net.hosts:
+            if other != host:
+                ways = [word for number, port in enumerate(net.ports) for word in ("nexthop", "via", net.address(other, number), "dev", port)]
+                net.run(host.name, "ip", "route", "add", f"{address(net, other)}/32", "src", own, *ways)
+    yield
+
+
+def address(_net, host):
+    return f"10.89.0.{host.number}"

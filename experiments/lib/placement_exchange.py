@@ -1,0 +1,77 @@
+"""Patterns of parallel programs, by Open MPI over TCP: experiments/c/mpi_exchange.c, several ranks on each host.
+
+    [exchange]   kernels (those of the program), ranks (on each host), seconds
+
+Rows' `streams` are the ranks on each host. Their rate is the payload that crosses between ranks, those of one host included.
+"""
+
+import contextlib
+import shlex
+import subprocess
+
+from host import Cpu
+from tools.common import Client, missing, program
+from tools.openmpi import renamed
+
+SECONDS, QUICK_SECONDS = 1.5, 0.3
+
+
+def available(_net):
+    return missing("mpirun", "mpicc", "orted", "unshare")
+
+
+def rows(net, loads, table, quick):
+    reason = available(net)
+    if loads.options:
+        # It could be asked to by others, but not by all that it starts.
+        reason = "Open MPI does not ask for MPTCP"
+    if reason:
+        raise RuntimeError(reason)
+    seconds = QUICK_SECONDS if quick else table.get("seconds", SECONDS)
+    for ranks in table["ranks"]:
+        with session(net, loads, ranks) as client:
+            for kernel in table["kernels"]:
+                cpu = Cpu()
+                said = client.ask(f"{kernel} {seconds}")
+                yield {"pattern": kernel, "streams": ranks, "rate_mbit_s": round(said["bytes"] * 8 / 1e6 / said["seconds"], 2),
+                       "iteration_ms": round(said["seconds"] / said["iterations"] * 1e3, 3),
+                       "cpu_idle_share": cpu.take()["cpu_idle_share"]}
+
+
+class Asked(Client):
+    def ask(self, words):
+        """The program's answer to a line."""
+        return self.measure(words, None)[0]
+
+
+def remote_shell(net, loads):
+    """What mpirun calls with an address and a command, as it would ssh."""
+    path = net.work / "mpi-remote-shell"
+    names = "\n".join(f"    {loads.address(host)}) name={host.name} ;;" for host in net.hosts)
+    enter = shlex.join(net.on("HOST", "unshare", "--uts", "sh", "-c")).replace("HOST", '"$name"')
+    path.write_text(f'#!/bin/sh\ncase "$1" in\n{names}\nesac\nshift\nexec {enter} "hostname experiment-$name && exec $*"\n')
+    path.chmod(0o700)
+    return path
+
+
+@contextlib.contextmanager
+def session(net, loads, ranks):
+    network = loads.address(net.hosts[0]).rpartition(".")[0] + ".0/24"
+    settings = {"plm_rsh_agent": remote_shell(net, loads), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
+                # Not even ranks of one host use its memory: all is TCP, as with the paper's.
+                "btl": "tcp,self", "btl_tcp_if_include": network, "oob_tcp_if_include": network,
+                # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.
+                "mpi_yield_when_idle": 1}
+    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(len(net.hosts) * ranks), "--map-by", "slot", "--bind-to", "none",
+             "--host", ",".join(f"{loads.address(host)}:{ranks}" for host in net.hosts)]
+    for name, value in settings.items():
+        words += ["--mca", name, str(value)]
+    words.append(str(program("mpi_exchange", "mpicc")))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    root = net.hosts[0].name
+    with net.start(root, "unshare", "--uts", "sh", "-c", renamed(root, shlex.join(words)), **pipes) as process:
+        client = Asked(process, "mpi")
+        try:
+            yield client
+        finally:
+            client.close()

@@ -1,0 +1,37 @@
+"""`multirail place` on every host. Of a line: `policy`, and for `backlog` its `threshold`, in bytes."""
+
+import contextlib
+import subprocess
+
+FLAGS, SYSCTL, OPTIONS = [], {}, []
+
+
+def available(multirail, line):
+    done = subprocess.run([multirail, "place", "up", "--help"], capture_output=True, text=True)
+    if done.returncode != 0:
+        return "this multirail has no `place`"
+    return None if line["policy"] in done.stdout else f"`place` has no policy {line['policy']}"
+
+
+@contextlib.contextmanager
+def prepared(net, line):
+    macs = {}
+    for row in net.port_rows():
+        macs.setdefault(row["host"], []).append(row["mac"])
+    peers = net.work / "peers"
+    peers.write_text("".join(" ".join(of_host) + "\n" for of_host in macs.values()))
+    options = ["--threshold", str(line["threshold"])] if "threshold" in line else []
+    try:
+        for host in net.hosts:
+            done = net.run(host.name, net.multirail, "place", "up", "--ports", ",".join(net.ports), "--policy", line["policy"], "--peers", peers,
+                           *options, check=False, stderr=subprocess.PIPE)
+            if done.returncode != 0:
+                raise RuntimeError(f"multirail place up: {done.stderr.strip()}")
+        yield
+    finally:
+        for host in net.hosts:
+            net.run(host.name, net.multirail, "place", "down", check=False, stderr=subprocess.DEVNULL)
+
+
+def address(net, host):
+    return net.address(host)

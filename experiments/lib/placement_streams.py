@@ -1,0 +1,79 @@
+"""Bandwidth of streams between hosts with several ports: patterns of a plan, at several numbers of streams a pair of hosts.
+
+    [patterns]  names, streams, seconds, warm_up_s
+
+A pattern is one of the paper's: `one-to-one`, `both-ways`, `one-to-many`, `many-to-one`, `many-to-many`. Its share is that of the rate
+of all ports that the pattern can fill, headers included, so that 0.956 is as much as TCP can carry.
+"""
+
+from placement_net import Stream
+
+SECONDS, WARM_UP_S = 3.0, 0.5
+QUICK_SECONDS, QUICK_WARM_UP_S = 0.5, 0.3
+
+
+def pairs(pattern, hosts):
+    """Who sends to whom."""
+    first, *others = hosts
+    return {
+        "one-to-one": [(first, others[0])],
+        "both-ways": [(first, others[0]), (others[0], first)],
+        "one-to-many": [(first, other) for other in others],
+        "many-to-one": [(other, first) for other in others],
+        "many-to-many": [(one, other) for one in hosts for other in hosts if one != other],
+    }[pattern]
+
+
+def capacity_mbit_s(pattern, net):
+    """What all ports carry that the pattern can fill: of the side that is the narrower."""
+    every = pairs(pattern, net.hosts)
+    sides = (len({source for source, _ in every}), len({target for _, target in every}))
+    return min(sides) * sum(net.port_rates_mbit_s)
+
+
+def rows(net, loads, table, quick):
+    """A row for each pattern and number of streams."""
+    seconds, warm_up_s = (QUICK_SECONDS, QUICK_WARM_UP_S) if quick else (table.get("seconds", SECONDS), table.get("warm_up_s", WARM_UP_S))
+    for pattern in table["names"]:
+        every = pairs(pattern, net.hosts)
+        for count in table["streams"]:
+            run, _ = loads.run([Stream(source, target, count) for source, target in every], warm_up_s, seconds)
+            yield {"pattern": pattern, "streams": count, **described(run, every, pattern, net)}
+
+
+def described(run, every, pattern, net):
+    rates = run.rates_mbit_s()
+    total = sum(rates)
+    sources, targets = (sorted({pair[side] for pair in every}) for side in (0, 1))
+    segments = max(run.counter("OutSegs"), 1)
+    return {
+        "rate_mbit_s": round(total, 2),
+        "share": round(total / capacity_mbit_s(pattern, net), 4) if None not in net.port_rates_mbit_s else None,
+        "slowest_share": round(min(rates) * len(rates) / total, 3) if total else 0.0,
+        "jain": round(total**2 / (len(rates) * sum(rate**2 for rate in rates)), 3) if total else 0.0,
+        # Of the host where it is worst, and of the first one port by port.
+        "sent_balance": max(balance(run.port_bytes(host, "sent"), net) for host in sources),
+        "received_balance": max(balance(run.port_bytes(host, "received"), net) for host in targets),
+        "sent_ports": shares(run.port_bytes(sources[0], "sent")),
+        "received_ports": shares(run.port_bytes(targets[0], "received")),
+        "resent_share": round(run.counter("RetransSegs") / segments, 5),
+        "duplicate_share": round(run.counter("TCPDSACKRecv", "TCPDSACKOfoRecv") / segments, 5),
+        "out_of_order_share": round(run.counter("TCPOFOQueue") / segments, 5),
+        "reorder_share": round(run.counter("TCPSACKReorder") / segments, 5),
+        "segments": segments,
+        "packets": run.packets(),
+        "cpu_idle_share": run.cpu_idle_share,
+        "cpu_s_per_gib": round(run.cpu_s / max(total * run.seconds / 8 * 1e6 / (1 << 30), 1e-9), 3),
+    }
+
+
+def shares(counts):
+    total = max(sum(counts), 1)
+    return [round(count / total, 4) for count in counts]
+
+
+def balance(counts, net):
+    """The most loaded port over the mean, each by its rate: 1 if all are as busy."""
+    rates = [rate or 1 for rate in net.port_rates_mbit_s]
+    busy = [count / rate for count, rate in zip(counts, rates)]
+    return round(max(busy) * sum(rates) / max(sum(counts), 1), 3)

@@ -1,0 +1,36 @@
+"""CPU time that placing costs where nothing else is the limit."""
+
+import drawing
+import placement_drawing
+from drawing import plt
+from multicast_results import demanded
+from placement_results import Placements
+
+# Over `single`, for a byte.
+TIMES = 1.1
+
+
+def figures(rows, folder):
+    found = Placements(rows)
+    places = found.places()
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for axes, (field, label) in zip(panels, (("cpu_s_per_gib", "CPU seconds for a GiB"), ("rate_mbit_s", "Mbit/s"))):
+        width = 0.85 / len(found.lines)
+        for number, line in enumerate(found.lines):
+            axes.bar([at + (number - (len(found.lines) - 1) / 2) * width for at in range(len(places))],
+                     [found.median(place, line, field) or 0 for place in places], width, color=placement_drawing.COLORS.get(line, "#17becf"),
+                     label=placement_drawing.LABELS.get(line, line))
+        axes.set_xticks(range(len(places)), [f"{place[2]} streams" for place in places])
+        axes.set_ylabel(label)
+        drawing.frame(axes)
+    figure.suptitle("One host to one, ports as fast as the machine", fontsize=11)
+    placement_drawing.finish(figure, panels[0], folder / "cpu.png")
+    placement_drawing.write_tables(found, folder)
+
+
+def claims(rows):
+    found = Placements(rows)
+    for place in found.places():
+        for line in ("adaptive", "backlog"):
+            yield demanded("beyond the paper", f"{line}: CPU time for a byte over that of single, {place[2]} streams",
+                           found.ratio(place, line, "single", "cpu_s_per_gib"), most=TIMES)
