@@ -29,6 +29,7 @@ enum Command {
     Bcast(commands::bcast::BcastArgs),
     Rails(commands::rails::RailsArgs),
     Bench(commands::bench::BenchArgs),
+    Place(commands::place::PlaceArgs),
     Lab(commands::lab::LabArgs),
     Doctor(commands::doctor::DoctorArgs),
 }
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Bcast(args) => commands::bcast::run(args, &printer),
         Command::Rails(args) => commands::rails::run(args, &printer),
         Command::Bench(args) => commands::bench::run(args, &printer),
+        Command::Place(args) => commands::place::run(args, &printer),
         Command::Lab(args) => commands::lab::run(args, &printer),
         Command::Doctor(args) => commands::doctor::run(args, &printer),
     };

@@ -4,7 +4,7 @@
 //! `/sys`: a mount namespace may show there the interfaces of another network namespace.
 
 mod netlink;
-mod speed;
+pub(crate) mod speed;
 
 use multirail_proto::topology::RailFilter;
 use multirail_proto::wire::Port;

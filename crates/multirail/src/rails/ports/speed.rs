@@ -9,17 +9,17 @@ const SIOCETHTOOL: u32 = 0x8946;
 const UNKNOWN: [u32; 2] = [u32::MAX, 0xffff];
 
 /// A socket to ask with.
-pub(super) struct Speeds {
+pub(crate) struct Speeds {
     socket: Option<Socket>,
 }
 
 impl Speeds {
-    pub(super) fn new() -> Speeds {
+    pub(crate) fn new() -> Speeds {
         Speeds { socket: Socket::new(Domain::IPV4, Type::DGRAM, None).ok() }
     }
 
     /// In Mbit/s; 0 if the interface does not say, which virtual hardware seldom does.
-    pub(super) fn mbit_s(&self, name: &str) -> u32 {
+    pub(crate) fn mbit_s(&self, name: &str) -> u32 {
         self.ask(name).filter(|speed| !UNKNOWN.contains(speed)).unwrap_or(0)
     }
 

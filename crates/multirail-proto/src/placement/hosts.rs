@@ -1,0 +1,148 @@
+//! Which hosts there are, and the addresses of their ports: as a file says.
+//!
+//! A line a host, the addresses of its ports in order; `#` begins a comment. The line of the host that reads it may be there.
+
+use super::{MAX_PEERS, MAX_PORTS, Mac};
+use std::collections::HashMap;
+
+/// The ports of every other host that `text` names, in the order of its lines.
+///
+/// `own` are the ports of this host: its line is recognised by any of them, and must then have all of them in this order.
+///
+/// # Errors
+/// The first line that cannot be, and why.
+pub fn parse_hosts(text: &str, own: &[Mac]) -> Result<Vec<Vec<Mac>>, HostsError> {
+    let mut hosts = Vec::new();
+    let mut line_of: HashMap<Mac, usize> = HashMap::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let at = |what| HostsError { line, what };
+        let mut macs = Vec::new();
+        for word in content.split('#').next().unwrap_or_default().split_whitespace() {
+            let mac: Mac = word.parse().map_err(|_| at(HostsProblem::NoMac(word.chars().take(40).collect())))?;
+            if !mac.is_unicast() {
+                return Err(at(HostsProblem::Group(mac)));
+            }
+            if let Some(&first) = line_of.get(&mac) {
+                return Err(at(HostsProblem::Twice { mac, first }));
+            }
+            if macs.len() == MAX_PORTS {
+                return Err(at(HostsProblem::TooManyPorts));
+            }
+            line_of.insert(mac, line);
+            macs.push(mac);
+        }
+        if macs.is_empty() {
+            continue;
+        }
+        if !macs.iter().any(|mac| own.contains(mac)) {
+            if hosts.len() == MAX_PEERS {
+                return Err(at(HostsProblem::TooManyHosts));
+            }
+            hosts.push(macs);
+        } else if macs != own {
+            return Err(at(HostsProblem::OwnUnlike { own: own.to_vec() }));
+        }
+    }
+    Ok(hosts)
+}
+
+/// A line that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct HostsError {
+    /// Counted from 1.
+    pub line: usize,
+    /// Why.
+    pub what: HostsProblem,
+}
+
+/// Why a line cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostsProblem {
+    /// A word that is no address.
+    #[error("{0:?} is not an Ethernet address; write for example 02:00:00:00:01:00")]
+    NoMac(String),
+    /// An address of many, or of nobody.
+    #[error("{0} is no address of a single port")]
+    Group(Mac),
+    /// Two ports cannot have the same address.
+    #[error("{mac} is on line {first} already")]
+    Twice {
+        /// The address.
+        mac: Mac,
+        /// Where it was first.
+        first: usize,
+    },
+    /// More than a host may have.
+    #[error("a host has at most {MAX_PORTS} ports")]
+    TooManyPorts,
+    /// More than the tables hold.
+    #[error("there can be at most {MAX_PEERS} other hosts")]
+    TooManyHosts,
+    /// The line has ports of this host, but not as they are used here.
+    #[error("this is this host's line, but its ports are, in order: {}", list(own))]
+    OwnUnlike {
+        /// The ports of this host.
+        own: Vec<Mac>,
+    },
+}
+
+fn list(macs: &[Mac]) -> String {
+    macs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mac(host: u8, port: u8) -> Mac {
+        Mac([2, 0, 0, 0, host, port])
+    }
+
+    #[test]
+    fn a_file_is_read_and_the_own_line_recognised() {
+        let text = "# all\n\n02:00:00:00:01:00 02:00:00:00:01:01 # us\n 02:00:00:00:02:00\t02:00:00:00:02:01\n02:00:00:00:03:00\n";
+        let hosts = parse_hosts(text, &[mac(1, 0), mac(1, 1)]).unwrap();
+        assert_eq!(hosts, [vec![mac(2, 0), mac(2, 1)], vec![mac(3, 0)]]);
+        assert_eq!(parse_hosts(text, &[mac(9, 0), mac(9, 1)]).unwrap().len(), 3);
+        assert_eq!(parse_hosts("", &[mac(1, 0)]), Ok(vec![]));
+    }
+
+    #[test]
+    fn each_fault_is_told_with_its_line() {
+        let own = [mac(1, 0), mac(1, 1)];
+        let what = |text: &str| parse_hosts(text, &own).unwrap_err();
+        let ok = "02:00:00:00:02:00 02:00:00:00:02:01\n";
+        assert_eq!(
+            what(&format!("{ok}\n02:00:00:00:03\n")).to_string(),
+            "line 3: \"02:00:00:00:03\" is not an Ethernet address; write for example 02:00:00:00:01:00"
+        );
+        assert_eq!(what("01:00:5e:00:00:01\n").what, HostsProblem::Group(Mac([1, 0, 0x5e, 0, 0, 1])));
+        assert_eq!(what("ff:ff:ff:ff:ff:ff\n").what, HostsProblem::Group(Mac([255; 6])));
+        assert_eq!(
+            what(&format!("{ok}{ok}")),
+            HostsError { line: 2, what: HostsProblem::Twice { mac: mac(2, 0), first: 1 } }
+        );
+        assert_eq!(what("02:00:00:00:01:01 02:00:00:00:01:00\n").what, HostsProblem::OwnUnlike { own: own.to_vec() });
+        assert_eq!(what("02:00:00:00:01:00\n").what, HostsProblem::OwnUnlike { own: own.to_vec() });
+        let line = |ports: u8| (0..ports).map(|p| mac(2, p).to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(parse_hosts(&line(16), &own).unwrap()[0].len(), MAX_PORTS);
+        assert_eq!(what(&line(17)).what, HostsProblem::TooManyPorts);
+        let many = |hosts: usize| {
+            (0..hosts).map(|h| format!("{}\n", Mac([4, 0, 0, 0, (h >> 8) as u8, h as u8]))).collect::<String>()
+        };
+        assert_eq!(parse_hosts(&many(MAX_PEERS), &own).unwrap().len(), MAX_PEERS);
+        assert_eq!(what(&many(MAX_PEERS + 1)), HostsError { line: MAX_PEERS + 1, what: HostsProblem::TooManyHosts });
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9a-f:# \n\u{fe}]{0,200}") {
+            if let Ok(hosts) = parse_hosts(&text, &[mac(1, 0)]) {
+                prop_assert!(hosts.iter().flatten().all(|m| m.is_unicast()));
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the program and this host's tools share: the values of its maps, as `bpf/place.bpf.c` has them.
+
+use multirail_proto::placement::{MAX_PORTS, Mac};
+
+/// An address as a map's key: padded to eight bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct MacKey {
+    mac: [u8; 6],
+    pad: [u8; 2],
+}
+
+impl From<Mac> for MacKey {
+    fn from(mac: Mac) -> Self {
+        Self { mac: mac.0, pad: [0; 2] }
+    }
+}
+
+impl From<MacKey> for Mac {
+    fn from(key: MacKey) -> Self {
+        Mac(key.mac)
+    }
+}
+
+/// `config`: one entry.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Config {
+    pub(super) policy: u32,
+    /// How many ports there are.
+    pub(super) ports: u32,
+    pub(super) threshold_bytes: u32,
+    /// This host's number among all hosts that are known: see [`Peer::number`].
+    pub(super) number: u32,
+}
+
+/// `ports`: an entry a port.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Port {
+    pub(super) ifindex: u32,
+    /// 1: packets may leave here.
+    pub(super) usable: u32,
+    pub(super) mac: MacKey,
+    /// Where the kernel keeps the port, found by the program `learn`; 0 if not known.
+    pub(super) dev: u64,
+    /// By the speed that the hardware says.
+    pub(super) ns_per_kib: u64,
+}
+
+/// `port_states`: an entry a port, written by the program.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PortState {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) free_at: u64,
+    pub(super) sample_at: u64,
+    pub(super) given: u64,
+    pub(super) backlog_bytes: u64,
+    pub(super) rate_ns_per_kib: u64,
+    pub(super) pad: u64,
+}
+
+/// `peers`: by the address of a host's first port.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Peer {
+    pub(super) macs: [MacKey; MAX_PORTS],
+    /// Bit p: port p of this host reaches port p of that one.
+    pub(super) usable: u32,
+    /// Its place in the sorted list of all hosts' first addresses, this host's included: the same seen from everywhere.
+    pub(super) number: u32,
+}
+
+/// `peer_states`: by the same key, written by the program.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PeerState {
+    pub(super) given: [u64; MAX_PORTS],
+    pub(super) free_at: [u64; MAX_PORTS],
+    pub(super) decay_at: u64,
+    pub(super) next: u32,
+    pub(super) pad: u32,
+}
+
+// SAFETY: all of them are plain integers without padding, and any bytes are valid values.
+unsafe impl aya::Pod for MacKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Config {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Port {}
+// SAFETY: as above.
+unsafe impl aya::Pod for PortState {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Peer {}
+// SAFETY: as above.
+unsafe impl aya::Pod for PeerState {}

@@ -1,0 +1,112 @@
+//! What placement does at this moment.
+
+use super::agent_lock::agent_pid;
+use super::program::{self, map_error};
+use super::state::Place;
+use super::{Policy, Result, netlink, open, ports, settings};
+use multirail_proto::placement::{MAX_PORTS, Mac};
+use serde::Serialize;
+
+/// Everything at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// How streams are given to ports.
+    pub policy: Policy,
+    /// When it began, UTC.
+    pub since: String,
+    /// The process that follows links and hosts; none: its last word counts.
+    pub agent_pid: Option<i32>,
+    /// How long the program took for a packet on average, in nanoseconds, where the kernel counts it (`sysctl kernel.bpf_stats_enabled=1`).
+    pub program_ns_per_packet: Option<f64>,
+    /// This host's ports, in order.
+    pub ports: Vec<PortStatus>,
+    /// Other hosts.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// A port of this host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PortStatus {
+    /// Counted from 0.
+    pub number: usize,
+    /// Its name.
+    pub port: String,
+    /// Its address.
+    pub mac: Mac,
+    /// Whether packets may leave by it.
+    pub usable: bool,
+    /// Why not.
+    pub why_not: Option<&'static str>,
+    /// What its hardware says; none if it says nothing.
+    pub speed_mbit_s: Option<u32>,
+    /// Packets given to it.
+    pub packets: u64,
+    /// Bytes given to it.
+    pub bytes: u64,
+    /// What waited in its queue when the program last looked.
+    pub backlog_bytes: u64,
+}
+
+/// Another host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeerStatus {
+    /// Its ports' addresses, in order.
+    pub macs: Vec<Mac>,
+    /// Numbers of the ports that lead to it.
+    pub usable_ports: Vec<usize>,
+    /// Bytes given to each port for it.
+    pub bytes_by_port: Vec<u64>,
+}
+
+/// What is going on in this network namespace.
+pub async fn status() -> Result<Status> {
+    let place = Place::here()?;
+    let (state, tables, id) = open().await?;
+    let links = netlink::with_netlink(ports::links).await?;
+    let mut port_rows = Vec::new();
+    for (number, info) in state.ports.iter().enumerate() {
+        let port = tables.ports.get(&(number as u32), 0).map_err(map_error)?;
+        let counted = tables.port_states.get(&(number as u32), 0).map_err(map_error)?;
+        let link = links.iter().find(|link| link.ifindex == info.ifindex);
+        let why_not = match link {
+            None => Some("it is gone"),
+            Some(link) if !link.up => Some("it is switched off"),
+            Some(link) if !link.carrier => Some("it has no carrier"),
+            Some(_) if port.usable == 0 => Some("the agent has left it out"),
+            Some(_) => None,
+        };
+        let name = settings::name_of(info.ifindex).unwrap_or_else(|| info.name.clone());
+        port_rows.push(PortStatus {
+            number,
+            speed_mbit_s: ports::speed_mbit_s(&name),
+            port: name,
+            mac: info.mac,
+            usable: port.usable != 0,
+            why_not: why_not.filter(|_| port.usable == 0),
+            packets: counted.packets,
+            bytes: counted.bytes,
+            backlog_bytes: counted.backlog_bytes,
+        });
+    }
+    let mut peers = Vec::new();
+    for (key, peer) in tables.peers.iter().filter_map(std::result::Result::ok) {
+        let macs: Vec<Mac> = peer.macs.iter().map(|&mac| mac.into()).filter(|mac: &Mac| mac.is_unicast()).collect();
+        let given = tables.peer_states.get(&key, 0).map(|state| state.given).unwrap_or_default();
+        let usable_ports = (0..MAX_PORTS.min(state.ports.len())).filter(|p| peer.usable >> p & 1 == 1).collect();
+        peers.push(PeerStatus {
+            macs,
+            usable_ports,
+            bytes_by_port: given[..state.ports.len().min(MAX_PORTS)].to_vec(),
+        });
+    }
+    peers.sort_by(|a, b| a.macs.cmp(&b.macs));
+    let run = program::run_time_ns_and_count(id).filter(|&(_, count)| count > 0);
+    Ok(Status {
+        policy: state.policy,
+        since: state.since,
+        agent_pid: agent_pid(place),
+        program_ns_per_packet: run.map(|(ns, count)| ns as f64 / count as f64),
+        ports: port_rows,
+        peers,
+    })
+}

@@ -1,0 +1,48 @@
+//! Runs a classifier once, as if a packet left by a port: `BPF_PROG_TEST_RUN`, which aya does not have.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const BPF_PROG_TEST_RUN: libc::c_long = 10;
+
+/// `test` of `union bpf_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration_ns: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    pad: u32,
+}
+
+/// Runs `program` for a packet of zeros that leaves by the port `ifindex` of the calling thread's network namespace.
+pub(super) fn run_on(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+    /// Of `struct __sk_buff`: its beginning is enough. All before `ifindex` must be zero.
+    const IFINDEX_AT: usize = 10;
+    let mut context = [0_u32; 16];
+    context[IFINDEX_AT] = ifindex;
+    let packet = [0_u8; 64];
+    let attributes = TestRun {
+        program: program.as_raw_fd() as u32,
+        data_size_in: packet.len() as u32,
+        data_in: packet.as_ptr() as u64,
+        ctx_size_in: size_of_val(&context) as u32,
+        ctx_in: context.as_ptr() as u64,
+        ..TestRun::default()
+    };
+    // SAFETY: the attributes and what they point to outlive the call, which is told their sizes.
+    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw const attributes, size_of::<TestRun>()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
