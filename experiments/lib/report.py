@@ -25,8 +25,9 @@ def table(header, rows):
 
 def measured_on(host, plan):
     quick = " A quick run: fewer sizes and repeats." if plan.get("quick") else ""
+    controls = dict.fromkeys(network.get("congestion", host["congestion_control"]) for network in plan.get("network", [{}]))
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
-            f"{host['memory_gib']} GiB, Linux {host['kernel']}, {host['congestion_control']}. "
+            f"{host['memory_gib']} GiB, Linux {host['kernel']}, {', '.join(controls)}. "
             f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine.{quick}")
 
 
