@@ -6,7 +6,7 @@ from drawing import plt
 # One look for each line, as in drawing.STYLES.
 COLORS = {
     "adaptive": "#1f6fb2", "backlog": "#2e8b57", "round-robin": "#d98200", "layer2": "#8e44ad", "layer3+4": "#c39bd3", "single": "#7f5539",
-    "plain": "#999999", "ECMP": "#00695c", "MPTCP": "#c0392b", "LACP, Open vSwitch": "#444444",
+    "backlog, old TCP": "#9ccfb0", "round-robin, old TCP": "#f0c890", "plain": "#999999", "ECMP": "#00695c", "MPTCP": "#c0392b", "LACP, Open vSwitch": "#444444",
 }
 LABELS = {"adaptive": "adaptive (the default)", "backlog": "backlog (PMCME)", "ECMP": "kernel ECMP", "MPTCP": "MPTCP (opt-in)",
           "plain": "no multirail"}
@@ -18,7 +18,7 @@ PANELS = (("share", "share of all ports' rate", 1), ("slowest_share", "slowest s
 
 def style(line):
     return {"color": COLORS.get(line, "#17becf"), "marker": "o", "markersize": 4.5, "linewidth": 1.7,
-            "linestyle": "-" if line in ("adaptive", "backlog", "round-robin", "layer2", "single", "layer3+4") else "--"}
+            "linestyle": "-" if line in ("adaptive", "backlog", "round-robin", "layer2", "single", "layer3+4") else ":" if "old" in line else "--"}
 
 
 def patterns(found, network, path, title):

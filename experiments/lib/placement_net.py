@@ -12,7 +12,7 @@ from tools.common import program
 
 PORT = 7840
 # From the order until streams start: all hosts have it, and connections are made.
-LEAD_S = 0.3
+LEAD_S = 0.25
 # The answer comes so long after a run's end, or something is wrong.
 ANSWER_S = 20
 READY_S = 20

@@ -139,6 +139,13 @@ class Claims(unittest.TestCase):
                          [("MPTCP", True, "4 streams a pair"), ("adaptive", False, "1 streams a pair")])
         self.assertEqual(placement_results.best_claim("f", found.rows).our_value, "1 of 2 points")
 
+    def test_lines_with_an_old_tcp_are_held_against_each_other_alone(self):
+        found = Placements([row("backlog", [100.0]), row("backlog, old TCP", [50.0]), row("round-robin, old TCP", [40.0]), row("round-robin", [120.0])])
+        verdicts = {claim.text.split(" at least")[1]: claim.verdict for claim in paper_claims(found, "f", "n", "one-to-one")}
+        self.assertEqual((verdicts[" as fast as round-robin, old TCP"], verdicts[" as fast as round-robin"]), (REACHED, NOT_REACHED))
+        points = list(Results([row("adaptive", [90.0]), row("round-robin, old TCP", [100.0])]).points())
+        self.assertEqual([point.best for point in points], ["adaptive"])
+
     def test_even_is_even_up_to_a_limit(self):
         rows = [row("backlog", [1.0], sent_balance=[1.1], received_balance=[1.11])]
         self.assertEqual(self.verdicts(even_claims(rows, "f", "backlog", "sent", True)), [REACHED])
