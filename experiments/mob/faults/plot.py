@@ -20,7 +20,7 @@ def claims(rows):
     found = Broadcasts(rows)
     for network in found.networks:
         for scenario in found.scenarios:
-            for line in ("adaptive", "mob"):
+            for line in ("adaptive",):
                 for what in (DIES, RETURNS):
                     if line + what not in found.lines and not any(row["line"] == line + what for row in found.skipped):
                         continue

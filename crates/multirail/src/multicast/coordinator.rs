@@ -23,9 +23,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// How often a host that is not there is tried again.
-const RETRY_EVERY: Duration = Duration::from_secs(2);
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// A session to a host outlives its last rail by this much; then the host is invited again.
-const SESSION_GIVES_UP_AFTER: Duration = Duration::from_secs(4);
+const SESSION_GIVES_UP_AFTER: Duration = Duration::from_secs(1);
 /// A host that tells nothing for this long is lost. One that is well tells something every second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The broadcast begins when all hosts have answered or failed, or some have and nothing more came for this long.

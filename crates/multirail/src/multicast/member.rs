@@ -24,8 +24,9 @@ use tokio::sync::{Notify, watch};
 
 /// Transfers that go on in a group at a time.
 pub(super) const MAX_TRANSFERS: usize = 64;
-/// A session between members outlives its last rail by this much: there are others who have the data.
-const LINK_GIVES_UP_AFTER: Duration = Duration::from_secs(3);
+/// A session between members outlives its last rail by this much. When a process is killed, all its connections end at once, and what it
+/// was to bring waits until then; where only the connections ended, some round trips make another one, here or as a new link.
+const LINK_GIVES_UP_AFTER: Duration = Duration::from_millis(500);
 /// Text that comes from others is not told on at greater length.
 const MAX_COMPLAINTS: usize = 64;
 

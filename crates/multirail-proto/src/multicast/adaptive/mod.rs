@@ -22,7 +22,7 @@ use super::node::{Input, Node, Output};
 use super::pieces::{PieceSet, Pieces};
 use crate::rng::Rng;
 pub use find::early_calls;
-use peer::Peer;
+use peer::{MIN_WINDOW, Peer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -296,7 +296,7 @@ impl Adaptive {
         if self.held.is_full() {
             return;
         }
-        let Some(room) = self.peers.get(&from).map(|p| p.pipe.room()) else { return };
+        let room = self.room(from);
         let mut pieces = Vec::new();
         for _ in 0..room {
             let Some(piece) = self.choose_piece(from) else { break };
@@ -307,6 +307,18 @@ impl Adaptive {
             pieces.push(piece);
         }
         self.request(from, pieces);
+    }
+
+    /// How many more to ask of `from`: of what is left to bring in not more than its part, so that all peers finish at a time.
+    fn room(&self, from: MemberId) -> usize {
+        let Some(peer) = self.peers.get(&from) else { return 0 };
+        if peer.local {
+            return peer.pipe.room();
+        }
+        let all_pieces_s: f64 = self.peers.values().filter(|p| !p.local).map(|p| p.pipe.rate_pieces_s()).sum();
+        let left = f64::from(self.mine.count_without(&self.held));
+        let part = if all_pieces_s > 0.0 { left * peer.pipe.rate_pieces_s() / all_pieces_s } else { left };
+        peer.pipe.room().min((part.ceil() as usize).max(MIN_WINDOW).saturating_sub(peer.pipe.asked().len()))
     }
 
     fn request(&mut self, from: MemberId, pieces: Vec<u32>) {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 const FIRST_WINDOW: usize = 4;
 const LOCAL_WINDOW: usize = 8;
 /// Never fewer: one on its way and one behind it.
-const MIN_WINDOW: usize = 2;
+pub(super) const MIN_WINDOW: usize = 2;
 /// Never more.
 const MAX_WINDOW: usize = 512;
 /// No more is asked of a peer than it brings in this time: where a link becomes slow, what was asked of it is late.
@@ -62,6 +62,11 @@ impl Pipe {
     pub fn room(&self) -> usize {
         let most = if self.rate_pieces_s > 0.0 { (self.rate_pieces_s * MAX_QUEUE_S) as usize } else { MAX_WINDOW };
         self.window.min(most.max(MIN_WINDOW)).saturating_sub(self.asked.len())
+    }
+
+    /// How fast they come; 0 before the first.
+    pub fn rate_pieces_s(&self) -> f64 {
+        self.rate_pieces_s
     }
 
     pub fn ask(&mut self, piece: u32, now_us: u64) {
