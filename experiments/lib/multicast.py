@@ -47,7 +47,7 @@ FIELDS = ("seconds", "mb_s", "setup_s", "wan_copies", "cpu_busy_share", "cpu_s",
 
 def measure(plan, multirail, quick, emit):
     table = chosen(plan.table, quick)
-    emit({"kind": "plan", "name": plan.name, "quick": quick, **table})
+    emit({"kind": "plan", "name": plan.name, **table, "quick": quick})
     for network in table["network"]:
         with Clusters(multirail, network, events_on(network, first_scenario(table))[0][1]) as net:
             lines = available_lines(net, network, table["line"], emit)

@@ -34,7 +34,7 @@ POINT = ("pattern", "streams")
 
 def measure(plan, multirail, quick, emit):
     table = chosen(plan.table, quick)
-    emit({"kind": "plan", "name": plan.name, "quick": quick, **table})
+    emit({"kind": "plan", "name": plan.name, **table, "quick": quick})
     for network in table["network"]:
         found = {}
         lines = available_lines(multirail, network, table["line"], emit)

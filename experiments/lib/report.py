@@ -24,7 +24,7 @@ def table(header, rows):
 
 
 def measured_on(host, plan):
-    quick = " A quick run: fewer sizes and repeats." if plan.get("quick") else ""
+    quick = " A quick run: fewer sizes and repeats." if plan.get("quick") is True else ""
     controls = dict.fromkeys(network.get("congestion", host["congestion_control"]) for network in plan.get("network", [{}]))
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
             f"{host['memory_gib']} GiB, Linux {host['kernel']}, {', '.join(controls)}. "

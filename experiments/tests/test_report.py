@@ -30,6 +30,10 @@ class Reports(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
 
+    def test_a_plan_that_says_what_a_quick_run_is_was_not_run_so(self):
+        told = [report.measured_on(HOST, {"quick": quick}) for quick in ({"lines": ["adaptive"]}, False, True)]
+        self.assertEqual(["A quick run" in text for text in told], [False, False, True])
+
     def test_results_lists_claims_and_losses(self):
         report.write_results(self.folder / "RESULTS.md", [experiment(self.folder, {"adaptive": 50, "tcp": 100})])
         text = (self.folder / "RESULTS.md").read_text()

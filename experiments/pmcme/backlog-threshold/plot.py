@@ -52,11 +52,11 @@ def claims(rows):
             alone_least = next((rate for rate, backlog in alone if backlog > THRESHOLD_BYTES), float("inf"))
             reached = least is not None and least <= alone_least
             yield Claim("figure 7", f"{pattern}: streams of lower rate are over the threshold than alone", "by text",
-                        "-" if least is None else f"from {least:.0f} Mbit/s", REACHED if reached else NOT_REACHED, f"alone: from {alone_least:.0f} Mbit/s")
+                        "-" if least is None else f"from {least:.0f} Mbit/s", REACHED if reached else NOT_REACHED, "alone: at no rate below the port's" if alone_least == float("inf") else f"alone: from {alone_least:.0f} Mbit/s")
             continue
         reached = least is not None and least >= QUARTER * PORT_MBIT_S
         yield Claim("figure 7", f"{pattern}: alone, only streams of a quarter of the port's rate and more are over {THRESHOLD_BYTES} B",
-                    f"from {QUARTER * PORT_MBIT_S:.0f} Mbit/s", "-" if least is None else f"from {least:.0f} Mbit/s", REACHED if reached else NOT_REACHED)
+                    f"from {QUARTER * PORT_MBIT_S:.0f} Mbit/s", "at no rate below the port's" if least is None else f"from {least:.0f} Mbit/s", REACHED if reached else NOT_REACHED)
     lines = [line for line in found.lines if line.startswith("backlog, ")]
     places = found.places(PORTS)
     if not lines or not places:
