@@ -41,6 +41,8 @@ def claims_of(found, network):
         yield share_claim(found, where, network, scenario, "adaptive", 0.85 if is_static else 0.8)
         yield wan_claim(found, where, network, scenario, "adaptive")
         yield ratio_claim(found, where, network, scenario, "adaptive", LIBTORRENT, 1.5)
+        if "mob" not in found.lines_of(network):
+            continue
         if is_static:
             yield share_claim(found, where, network, scenario, "mob", 0.75)
         yield wan_claim(found, where, network, scenario, "mob")
