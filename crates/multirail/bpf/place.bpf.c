@@ -50,6 +50,12 @@ int place(struct __sk_buff *skb) {
 	struct config *c = bpf_map_lookup_elem(&config, &zero);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	if (!c || data + 14 > end) return TC_ACT_UNSPEC;
+	/* Answers about Ethernet addresses count only at the port that asked: ARP, and IPv6's neighbour discovery (hop limit 255). */
+	struct ethhdr *eth = data;
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip6 = data + 14;
+		if ((void *)(ip6 + 1) > end || (ip6->nexthdr == IPPROTO_ICMPV6 && ip6->hop_limit == 255)) return TC_ACT_UNSPEC;
+	} else if (eth->h_proto != bpf_htons(ETH_P_IP)) return TC_ACT_UNSPEC;
 	struct mac dst = {};
 	__builtin_memcpy(dst.b, data, 6);
 	struct peer *peer = bpf_map_lookup_elem(&peers, &dst);
