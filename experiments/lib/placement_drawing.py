@@ -6,7 +6,8 @@ from drawing import plt
 # One look for each line, as in drawing.STYLES.
 COLORS = {
     "adaptive": "#1f6fb2", "backlog": "#2e8b57", "round-robin": "#d98200", "layer2": "#8e44ad", "layer3+4": "#c39bd3", "single": "#7f5539",
-    "backlog, old TCP": "#9ccfb0", "round-robin, old TCP": "#f0c890", "plain": "#999999", "ECMP": "#00695c", "MPTCP": "#c0392b", "LACP, Open vSwitch": "#444444",
+    "backlog, old TCP": "#9ccfb0", "round-robin, old TCP": "#f0c890", "backlog, 1448": "#9ccfb0", "backlog, 7000": "#2e8b57", "backlog, 30000": "#17becf", "backlog, 65536": "#4b3f99",
+    "backlog, 262144": "#e377c2", "plain": "#999999", "ECMP": "#00695c", "MPTCP": "#c0392b", "LACP, Open vSwitch": "#444444",
 }
 LABELS = {"adaptive": "adaptive (the default)", "backlog": "backlog (PMCME)", "ECMP": "kernel ECMP", "MPTCP": "MPTCP (opt-in)",
           "plain": "no multirail"}
@@ -16,8 +17,13 @@ PANELS = (("share", "share of all ports' rate", 1), ("slowest_share", "slowest s
           ("received_balance", "busiest port over\nthe mean, received", 1), ("resent_share", "segments sent\nagain, %", 100))
 
 
+def color(line):
+    """Lines that COLORS does not know get one by their name, the same in all figures."""
+    return COLORS.get(line) or drawing.MORE_COLORS[sum(line.encode()) % len(drawing.MORE_COLORS)]
+
+
 def style(line):
-    return {"color": COLORS.get(line, "#17becf"), "marker": "o", "markersize": 4.5, "linewidth": 1.7,
+    return {"color": color(line), "marker": "o", "markersize": 4.5, "linewidth": 1.7,
             "linestyle": "-" if line in ("adaptive", "backlog", "round-robin", "layer2", "single", "layer3+4") else ":" if "old" in line else "--"}
 
 
@@ -53,7 +59,7 @@ def over_streams(axes, found, network, pattern, line, field, scale):
         medians = [scale * found.median((network, pattern, streams), line, field) for streams in values]
         axes.plot(list(values), medians, label=LABELS.get(line, line), **style(line))
         axes.fill_between(list(values), [min(some) for some in values.values()], [max(some) for some in values.values()],
-                          color=COLORS.get(line, "#17becf"), alpha=0.12, linewidth=0)
+                          color=color(line), alpha=0.12, linewidth=0)
 
 
 def port_bars(found, place, path, title):
@@ -65,7 +71,7 @@ def port_bars(found, place, path, title):
             ports = found.row(place, line)[f"{way}_ports"][0]
             width = 0.8 / len(ports)
             axes.bar([number + (port - (len(ports) - 1) / 2) * width for port in range(len(ports))], [100 * part for part in ports],
-                     0.9 * width, color=COLORS.get(line, "#17becf"))
+                     0.9 * width, color=color(line))
         axes.axhline(100 / len(ports), color="black", linewidth=1, linestyle=":")
         axes.set_ylabel(f"bytes {way} by port, %")
         drawing.frame(axes)

@@ -18,7 +18,7 @@ def figures(rows, folder):
         width = 0.85 / len(found.lines)
         for number, line in enumerate(found.lines):
             axes.bar([at + (number - (len(found.lines) - 1) / 2) * width for at in range(len(places))],
-                     [found.median(place, line, field) or 0 for place in places], width, color=placement_drawing.COLORS.get(line, "#17becf"),
+                     [found.median(place, line, field) or 0 for place in places], width, color=placement_drawing.color(line),
                      label=placement_drawing.LABELS.get(line, line))
         axes.set_xticks(range(len(places)), [f"{place[2]} streams" for place in places])
         axes.set_ylabel(label)
