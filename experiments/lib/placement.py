@@ -22,12 +22,15 @@ A program is a module with
 import importlib
 import subprocess
 import sys
+import time
 
-from host import is_limit
+from host import Cpu, is_limit
 from placement_net import Ports
 
 MEASURED = {"patterns": "placement_streams", "latency": "placement_latency", "exchange": "placement_exchange",
             "backlog": "placement_backlog"}
+# Before each line, the processors are looked at for so long.
+QUIET_S = 0.3
 # What tells rows of one line apart.
 POINT = ("pattern", "streams")
 
@@ -78,7 +81,7 @@ def available_lines(multirail, network, lines, emit):
 
 def rows_of_line(plan, table, multirail, network, line, quick):
     """What one lab gives; a row that says why, where something failed."""
-    program = program_of(line)
+    program, before = program_of(line), idle_share()
     try:
         with Ports(multirail, network, program.FLAGS, {**program.SYSCTL, **line.get("sysctl", {})}) as net, program.prepared(net, line), \
                 net.loads(*program.OPTIONS) as loads:
@@ -89,10 +92,17 @@ def rows_of_line(plan, table, multirail, network, line, quick):
                 wanted = {**table.get(key, {}), **({} if quick and key in table.get("quick", {}) else network.get(key, {}))}
                 for row in importlib.import_module(name).rows(net, loads, wanted, quick):
                     tell(plan, network, line, row)
-                    yield row
+                    yield {**row, "idle_before": before}
     except (RuntimeError, OSError, TimeoutError, ValueError, subprocess.SubprocessError) as error:
         print(f"{plan.name}: {network['name']}, {line['name']}: {error}", file=sys.stderr, flush=True)
         yield {"reason": str(error)}
+
+
+def idle_share():
+    """Of the processors, while nothing is measured: less than nearly all means that the machine has something else to do."""
+    cpu = Cpu()
+    time.sleep(QUIET_S)
+    return cpu.take()["cpu_idle_share"]
 
 
 def tell(plan, network, line, row):

@@ -11,6 +11,8 @@ COLORS = {
 }
 LABELS = {"adaptive": "adaptive (the default)", "backlog": "backlog (PMCME)", "ECMP": "kernel ECMP", "MPTCP": "MPTCP (opt-in)",
           "plain": "no multirail"}
+# Of the processors, idle before a line is measured: less tells of something else that runs.
+QUIET_SHARE = 0.8
 # What TCP over IPv4 with time stamps gets of a full Ethernet frame.
 PAYLOAD_SHARE = 1448 / 1514
 PANELS = (("share", "share of all ports' rate", 1), ("slowest_share", "slowest stream\nover the mean", 1),
@@ -129,6 +131,9 @@ def tables(found, columns=COLUMNS):
                 cells = ["-" if value is None else text.format(scale * value) for value, text, scale in values]
                 yield "| " + " | ".join([line + found.dagger(place, line), *cells]) + " |"
     yield from ("", "Medians of repeats. †: less than a tenth of the CPU time was idle, so that was the limit. CPU seconds are those of the whole machine.")
+    busy = sorted({row["line"] for row in found.rows if min(row.get("idle_before", [1])) < QUIET_SHARE})
+    if busy:
+        yield f"\nThe machine had something else to do before these were measured: {', '.join(busy)}"
     for row in found.skipped:
         yield f"\nNot measured: {row['network']}, {row['line']}: {row['reason']}"
 
