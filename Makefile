@@ -43,6 +43,7 @@ check: $(READY)/check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude multirail-cli --no-deps --locked
 	scripts/check-dependencies
+	scripts/build-bpf --check
 
 # Each fuzz target for FUZZ_SECONDS. Needs a nightly toolchain and cargo-fuzz, which take minutes to install: not done here.
 FUZZ_SECONDS ?= 60

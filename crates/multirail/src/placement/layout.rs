@@ -54,12 +54,17 @@ pub(super) struct Port {
 pub(super) struct PortState {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    pub(super) free_at: u64,
-    pub(super) sample_at: u64,
-    pub(super) given: u64,
+    /// In the port's queue when the program looked last.
     pub(super) backlog_bytes: u64,
-    pub(super) rate_ns_per_kib: u64,
-    pub(super) pad: u64,
+    pub(super) free_ns: u64,
+    /// As measured.
+    pub(super) ns_per_kib: u64,
+    pub(super) sampled_ns: u64,
+    pub(super) sampled_bytes: u64,
+    pub(super) sampled_queued: u64,
+    pub(super) fastest_ns_per_kib: u64,
+    pub(super) samples: u64,
+    pub(super) was_idle: u64,
 }
 
 /// `peers`: by the address of a host's first port.
@@ -73,15 +78,19 @@ pub(super) struct Peer {
     pub(super) number: u32,
 }
 
-/// `peer_states`: by the same key, written by the program.
+/// `peer_states`: by the same key, written by the program: see `bpf/place.h`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct PeerState {
+    /// How long each port has worked for this peer, in nanoseconds, where the policy is `adaptive`.
     pub(super) given: [u64; MAX_PORTS],
-    pub(super) free_at: [u64; MAX_PORTS],
-    pub(super) decay_at: u64,
-    pub(super) next: u32,
-    pub(super) pad: u32,
+    rest: [u64; 2 * MAX_PORTS + 3],
+}
+
+impl Default for PeerState {
+    fn default() -> Self {
+        Self { given: [0; MAX_PORTS], rest: [0; 2 * MAX_PORTS + 3] }
+    }
 }
 
 // SAFETY: all of them are plain integers without padding, and any bytes are valid values.

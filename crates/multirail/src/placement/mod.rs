@@ -11,6 +11,8 @@ mod bpffs;
 mod error;
 mod hook;
 mod layout;
+#[cfg(test)]
+mod model_tests;
 mod netlink;
 mod ports;
 mod program;
@@ -126,7 +128,7 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
         hook::add_clsact(first.ifindex).await?;
     }
     hook::attach(first.ifindex, loaded.program()?).await?;
-    loaded.tables()?.set_peers(numbered.own, &numbered.peers)?;
+    loaded.tables()?.set_peers(&numbered.peers)?;
     Ok(Started { ports: state.ports.len(), peers: peers.len(), notes })
 }
 

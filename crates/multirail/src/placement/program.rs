@@ -88,7 +88,6 @@ fn classifier<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClass
 
 /// The program's maps.
 pub(super) struct Tables {
-    pub(super) config: Array<MapData, Config>,
     pub(super) ports: Array<MapData, Port>,
     pub(super) port_states: Array<MapData, PortState>,
     pub(super) peers: HashMap<MapData, MacKey, Peer>,
@@ -113,7 +112,6 @@ impl Tables {
         let mut maps: std::collections::HashMap<String, Map> = maps.into_iter().collect();
         let mut take = |name: &str| maps.remove(name).ok_or_else(|| missing(name));
         Ok(Self {
-            config: Array::try_from(take("config")?).map_err(map_error)?,
             ports: Array::try_from(take("ports")?).map_err(map_error)?,
             port_states: Array::try_from(take("port_states")?).map_err(map_error)?,
             peers: HashMap::try_from(take("peers")?).map_err(map_error)?,
@@ -121,9 +119,8 @@ impl Tables {
         })
     }
 
-    /// Makes the table of peers this one. `number` is this host's among all.
-    pub(super) fn set_peers(&mut self, number: u32, peers: &[(Vec<Mac>, u32, u32)]) -> Result<()> {
-        let ports = self.config.get(&0, 0).map_err(map_error)?.ports.max(1);
+    /// Makes the table of peers this one.
+    pub(super) fn set_peers(&mut self, peers: &[(Vec<Mac>, u32, u32)]) -> Result<()> {
         for (macs, usable, peer_number) in peers {
             let Some(first) = macs.first() else { continue };
             let mut padded = [MacKey::default(); MAX_PORTS];
@@ -132,9 +129,7 @@ impl Tables {
             }
             let key = MacKey::from(*first);
             if self.peer_states.get(&key, 0).is_err() {
-                // Hosts that send to the same one begin at different ports.
-                let state = PeerState { next: (number + peer_number) % ports, ..PeerState::default() };
-                self.peer_states.insert(key, state, 0).map_err(map_error)?;
+                self.peer_states.insert(key, PeerState::default(), 0).map_err(map_error)?;
             }
             self.peers
                 .insert(key, Peer { macs: padded, usable: *usable, number: *peer_number }, 0)

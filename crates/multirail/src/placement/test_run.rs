@@ -29,20 +29,26 @@ struct TestRun {
 
 /// Runs `program` for a packet of zeros that leaves by the port `ifindex` of the calling thread's network namespace.
 pub(super) fn run_on(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+    run(program, &mut [0; 64], ifindex).map(|_verdict| ())
+}
+
+/// Runs `program` for a packet, which is then as the program made it; `ifindex` 0: of no port. Gives the program's verdict.
+pub(super) fn run(program: BorrowedFd<'_>, packet: &mut [u8], ifindex: u32) -> io::Result<u32> {
     /// Of `struct __sk_buff`: its beginning is enough. All before `ifindex` must be zero.
     const IFINDEX_AT: usize = 10;
     let mut context = [0_u32; 16];
     context[IFINDEX_AT] = ifindex;
-    let packet = [0_u8; 64];
-    let attributes = TestRun {
+    let mut attributes = TestRun {
         program: program.as_raw_fd() as u32,
         data_size_in: packet.len() as u32,
         data_in: packet.as_ptr() as u64,
+        data_size_out: packet.len() as u32,
+        data_out: packet.as_mut_ptr() as u64,
         ctx_size_in: size_of_val(&context) as u32,
         ctx_in: context.as_ptr() as u64,
         ..TestRun::default()
     };
     // SAFETY: the attributes and what they point to outlive the call, which is told their sizes.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw const attributes, size_of::<TestRun>()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let done = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw mut attributes, size_of::<TestRun>()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes.retval) }
 }

@@ -1,0 +1,173 @@
+//! `adaptive`: each pair of hosts uses all ports between them evenly, and a stream as few of them as that allows.
+//!
+//! PMCME keeps a busy stream on one port, so fewer busy streams than ports leave ports idle; and it counts streams, not bytes. Here:
+//!
+//! - A stream with little to send goes, packet by packet, by the port that is free first.
+//! - A stream that has more to send than one port carries in a round trip is busy. While there are fewer busy streams to a peer than ports, each
+//!   may use all of them; from as many streams as ports on, each keeps to one port, and nothing is reordered.
+//! - Of its ports a stream uses that which would finish the packet first; of those that are alike to some frames, that which has worked
+//!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
+//!   of them does the same.
+//! - A stream whose receiver tells of too many segments that came twice, because it took reordering for loss, gets fewer ports.
+//! - A stream that is one too many for the ports changes its port only when nothing of it is on the way.
+
+use super::model::{Decision, Packet, Peer, Stream, Why};
+use super::ports::{Mask, Port};
+use super::{FRAME_BYTES, MAX_PORTS, MS};
+
+/// A slot is free again, and a stream no longer busy, after this.
+const IDLE_NS: u64 = 20 * MS;
+/// How often the busy streams to a peer are counted.
+const COUNT_NS: u64 = 4 * MS;
+/// How often a stream's reordering is judged,
+const JUDGE_NS: u64 = 250 * MS;
+/// if it has sent so many segments since,
+const JUDGE_SEGMENTS: u32 = 256;
+/// and of how many one may come twice.
+const BEARABLE: u32 = 4;
+/// It gets fewer ports after so many bad judgements in a row,
+const BAD: u32 = 4;
+/// and more after so many good ones.
+const GOOD: u32 = 8;
+/// Queues that differ by less than this are alike.
+const QUEUE_STEP_FRAMES: u64 = 8;
+/// How far a port may be behind the one that has worked most for a peer.
+const BEHIND_FRAMES: u64 = 64;
+
+/// A place for a busy stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slot {
+    /// The stream's number, 0: nobody's.
+    stream: u32,
+    seen_ns: u64,
+}
+
+pub(super) fn decide(
+    ports: &[Port],
+    usable: Mask,
+    peer: &mut Peer,
+    stream: Option<&mut Stream>,
+    packet: &Packet,
+) -> Decision {
+    let Some(stream) = stream.filter(|_| packet.is_tcp) else {
+        return Decision { port: usable.nth(packet.hash34), why: Why::Hash };
+    };
+    let ns = ns_per_kib(ports, usable.nth(0));
+    if !is_busy(ns, packet) {
+        // Where its receiver bears only so many ports, what is on the way must not be overtaken either.
+        let kept = if stream.width > 0 && packet.in_flight > 0 { stream.ports.and(usable) } else { Mask::default() };
+        let wanted = if kept.count() > 0 { kept } else { usable };
+        return Decision { port: best(ports, wanted, peer, stream.port, packet, None), why: Why::Least };
+    }
+    let step_ns = Some((QUEUE_STEP_FRAMES * FRAME_BYTES).max(u64::from(packet.bytes)) * ns / 1024 + 1);
+    judge(stream, packet);
+    stream.ports = share(usable, peer, stream, packet);
+    let port = match stream.ports.count() {
+        0 if stream.packets > 0 && packet.in_flight > 0 && usable.has(stream.port) => stream.port,
+        0 => best(ports, usable, peer, stream.port, packet, step_ns),
+        _ => best(ports, stream.ports, peer, stream.port, packet, step_ns),
+    };
+    Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } }
+}
+
+/// More than the first port can carry in a round trip wants more than one port.
+fn is_busy(ns_per_kib: u64, packet: &Packet) -> bool {
+    let carried = (u64::from(packet.rtt_us) * 1000 * 1024).checked_div(ns_per_kib).unwrap_or(0);
+    u64::from(packet.backlog_bytes) > carried.max(2 * FRAME_BYTES)
+}
+
+/// The port of `wanted` that finishes the packet first. With `step_ns`: ports that finish in the same step of time are alike, and of these it is
+/// the one that has worked least for the peer. Of ports alike in everything, the next after the stream's last one.
+fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, step_ns: Option<u64>) -> u32 {
+    let cost = |port: &u32| {
+        let ns = ns_per_kib(ports, *port);
+        let takes = u64::from(packet.bytes) * ns / 1024;
+        let finish = ports[*port as usize].free_ns(packet.now_ns) + takes;
+        let given = peer.given(*port as usize, ns);
+        step_ns.map_or((finish, given), |step_ns| (finish / step_ns, given + takes))
+    };
+    let count = ports.len() as u32;
+    (last + 1..last + 1 + count).map(|port| port % count).filter(|port| wanted.has(*port)).min_by_key(cost).unwrap_or(0)
+}
+
+/// The ports that a busy stream may use: all, as long as there are fewer busy streams to this peer than ports; one for each from then on.
+/// Nothing, if there are more.
+fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) -> Mask {
+    let (ports, now_ns) = (usable.count(), packet.now_ns);
+    if stream.number == 0 {
+        peer.streams = peer.streams.wrapping_add(1);
+        stream.number = peer.streams;
+    }
+    if peer.counted_ns + COUNT_NS < now_ns {
+        peer.recount(ports, now_ns);
+    }
+    if stream.slot >= ports || peer.slots[stream.slot as usize].stream != stream.number {
+        let Some(free) = (0..ports).find(|slot| peer.slots[*slot as usize].stream == 0) else { return Mask::default() };
+        stream.slot = free;
+        peer.slots[free as usize] = Slot { stream: stream.number, seen_ns: now_ns };
+        peer.recount(ports, now_ns);
+    }
+    peer.slots[stream.slot as usize].seen_ns = now_ns;
+    if peer.busy >= ports {
+        return Mask(1 << usable.nth(stream.slot));
+    }
+    if stream.width == 0 || stream.width >= ports {
+        return usable;
+    }
+    // Not all from the same port on.
+    let from = packet.hash34 % (ports - stream.width + 1);
+    Mask(usable.ports().skip(from as usize).take(stream.width as usize).fold(0, |mask, port| mask | 1 << port))
+}
+
+/// Fewer ports for a stream whose receiver tells of too many segments that came twice, and more again when it has got better.
+fn judge(stream: &mut Stream, packet: &Packet) {
+    let segments = packet.segments.wrapping_sub(stream.segments);
+    let duplicates = packet.duplicates.wrapping_sub(stream.duplicates);
+    if stream.judged_ns + JUDGE_NS > packet.now_ns || segments < JUDGE_SEGMENTS {
+        return;
+    }
+    if stream.judged_ns > 0 && stream.ports.count() > 0 {
+        let is_bad = duplicates > segments / BEARABLE;
+        (stream.bad, stream.good) = if is_bad { (stream.bad + 1, 0) } else { (0, stream.good.saturating_add(1)) };
+        if stream.bad >= BAD {
+            stream.width = (stream.ports.count() / 2).max(1);
+            stream.bad = 0;
+        } else if stream.width > 0 && stream.good >= GOOD {
+            stream.width = if stream.width as usize >= MAX_PORTS { 0 } else { 2 * stream.width };
+            stream.good = 0;
+        }
+    }
+    stream.judged_ns = packet.now_ns;
+    stream.segments = packet.segments;
+    stream.duplicates = packet.duplicates;
+}
+
+impl Peer {
+    fn recount(&mut self, ports: u32, now_ns: u64) {
+        self.busy = 0;
+        for slot in &mut self.slots[..ports as usize] {
+            if slot.stream != 0 && slot.seen_ns + IDLE_NS < now_ns {
+                slot.stream = 0;
+            }
+            if slot.stream != 0 {
+                self.busy += 1;
+            }
+        }
+        self.counted_ns = now_ns;
+    }
+
+    /// How long a port has worked for this peer. One that was idle, or away, does not get all that it missed.
+    fn given(&self, port: usize, ns_per_kib: u64) -> u64 {
+        let behind = BEHIND_FRAMES * FRAME_BYTES * ns_per_kib / 1024;
+        self.given_ns[port].max(self.most_ns.saturating_sub(behind))
+    }
+
+    pub(super) fn add_work(&mut self, port: usize, ns_per_kib: u64, takes_ns: u64) {
+        self.given_ns[port] = self.given(port, ns_per_kib) + takes_ns;
+        self.most_ns = self.most_ns.max(self.given_ns[port]);
+    }
+}
+
+fn ns_per_kib(ports: &[Port], port: u32) -> u64 {
+    ports.get(port as usize).map_or(0, Port::ns_per_kib)
+}

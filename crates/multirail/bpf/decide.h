@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/*
+ * The decision: which port a packet leaves by. crates/multirail-proto/src/placement is the same in Rust, with the reasons; a test
+ * drives both with the same packets (trace.bpf.c) and compares every decision.
+ */
+#include "place.h"
+
+#define FRAME_BYTES 1514
+#define MS 1000000ULL
+/* A slot is free again, and a stream no longer busy, after this. */
+#define IDLE_NS (20 * MS)
+#define COUNT_NS (4 * MS)
+#define SAMPLE_NS (2 * MS)
+#define SAMPLE_FRAMES 32
+#define SAMPLES 8
+/* No port is taken to be slower than nominal by more than this. */
+#define SLOWEST 1024
+/* How often the queues are looked at; in between, they are reckoned. */
+#define LOOK_NS (MS / 5)
+#define JUDGE_NS (250 * MS)
+/* Of duplicates, a stream's receiver bears one segment in so many, */
+#define BEARABLE 4
+/* of at least so many; */
+#define JUDGE_SEGMENTS 256
+/* it gets fewer ports after so many bad judgements in a row, and more after so many good ones. */
+#define BAD 4
+#define GOOD 8
+/* Queues that differ by less than this many frames are the same. */
+#define QUEUE_STEP_FRAMES 8
+/* How far a port may be behind the one that has worked most for a peer. */
+#define BEHIND_FRAMES 64
+
+#define ARRAY_OF(TYPE, N)                          \
+	__uint(type, BPF_MAP_TYPE_ARRAY);          \
+	__uint(max_entries, N);                    \
+	__type(key, __u32);                        \
+	__type(value, TYPE)
+#define HASH_BY_MAC(TYPE)                 \
+	__uint(type, BPF_MAP_TYPE_HASH);  \
+	__uint(max_entries, MAX_PEERS);   \
+	__type(key, struct mac);          \
+	__type(value, TYPE)
+
+struct {
+	ARRAY_OF(struct config, 1);
+} config SEC(".maps");
+struct {
+	ARRAY_OF(struct port, MAX_PORTS);
+} ports SEC(".maps");
+struct {
+	ARRAY_OF(struct port_state, MAX_PORTS);
+} port_states SEC(".maps");
+struct {
+	ARRAY_OF(struct host_state, 1);
+} host_state SEC(".maps");
+/* By the address of a host's first port. */
+struct {
+	HASH_BY_MAC(struct peer);
+} peers SEC(".maps");
+struct {
+	HASH_BY_MAC(struct peer_state);
+} peer_states SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
+/* All that a decision is about. */
+struct choice {
+	const struct config *config;
+	struct host_state *host;
+	const struct peer *peer;
+	struct peer_state *peer_state;
+	struct stream *stream;
+	const struct packet *packet;
+	__u32 usable; /* mask */
+	__u32 wanted; /* mask: a part of `usable` */
+	__u32 is_busy;
+	__u32 why;
+	__u64 step_ns; /* of time, in which ports that finish are alike */
+	__u64 best_cost;
+	__u64 best_given_ns;
+	__u32 port;
+	__u32 found;
+	__u32 n;
+	__u32 mask;
+	__u32 from;
+	__u32 to;
+};
+
+static __always_inline __u32 count(__u32 mask)
+{
+	mask = mask - ((mask >> 1) & 0x55555555);
+	mask = (mask & 0x33333333) + ((mask >> 2) & 0x33333333);
+	return (((mask + (mask >> 4)) & 0x0f0f0f0f) * 0x01010101) >> 24;
+}
+
+/* The n-th bit that is set, in order. */
+static long nth_step(__u32 i, struct choice *c)
+{
+	if (!(c->usable >> i & 1))
+		return 0;
+	if (c->n == 0) {
+		c->port = i;
+		return 1;
+	}
+	c->n--;
+	return 0;
+}
+
+static __always_inline __u32 nth(struct choice *c, __u32 n)
+{
+	c->n = n % count(c->usable);
+	c->port = 0;
+	bpf_loop(MAX_PORTS, nth_step, c, 0);
+	return c->port;
+}
+
+static long usable_step(__u32 i, struct choice *c)
+{
+	struct port *port = bpf_map_lookup_elem(&ports, &i);
+
+	if (port && port->usable)
+		c->usable |= 1U << i;
+	return 0;
+}
+
+/* What a port needs for a KiB: as nominal, unless it is clearly slower. */
+static __always_inline __u64 ns_per_kib(__u32 i)
+{
+	struct port *port = bpf_map_lookup_elem(&ports, &i);
+	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
+
+	if (!port || !state)
+		return 0;
+	return state->ns_per_kib > port->ns_per_kib + port->ns_per_kib / 2 ? state->ns_per_kib : port->ns_per_kib;
+}
+
+/* How long a port has worked for this peer. One that was idle, or away, does not get all that it missed. */
+static __always_inline __u64 given(const struct choice *c, __u32 i, __u64 ns)
+{
+	__u64 behind = BEHIND_FRAMES * FRAME_BYTES * ns / 1024, given_ns = c->peer_state->given_ns[i & (MAX_PORTS - 1)];
+
+	return given_ns + behind < c->peer_state->most_ns ? c->peer_state->most_ns - behind : given_ns;
+}
+
+/* From the port after the stream's last one on: of ports alike in everything, it takes the next. */
+static long best_step(__u32 i, struct choice *c)
+{
+	struct port_state *state;
+	__u64 ns, takes, cost, given_ns;
+
+	i += c->from;
+	if (i >= c->config->ports)
+		i -= c->config->ports;
+	if (!(c->wanted >> i & 1))
+		return 0;
+	state = bpf_map_lookup_elem(&port_states, &i);
+	if (!state)
+		return 0;
+	ns = ns_per_kib(i);
+	takes = c->packet->bytes * ns / 1024;
+	cost = (state->free_ns > c->packet->now_ns ? state->free_ns : c->packet->now_ns) + takes;
+	given_ns = given(c, i, ns);
+	if (c->is_busy) {
+		/* Of ports alike, that which has done least for the peer: so its ports are used evenly, too. */
+		cost /= c->step_ns;
+		given_ns += takes;
+	}
+	if (!c->found || cost < c->best_cost || (cost == c->best_cost && given_ns < c->best_given_ns)) {
+		c->found = 1;
+		c->best_cost = cost;
+		c->best_given_ns = given_ns;
+		c->port = i;
+	}
+	return 0;
+}
+
+static __always_inline __u32 best(struct choice *c)
+{
+	c->found = 0;
+	c->from = c->stream->port + 1;
+	c->port = 0;
+	bpf_loop(c->config->ports, best_step, c, 0);
+	return c->port;
+}
+
+static long count_step(__u32 i, struct choice *c)
+{
+	struct slot *slot = &c->peer_state->slots[i & (MAX_PORTS - 1)];
+
+	if (slot->stream && slot->seen_ns + IDLE_NS < c->packet->now_ns)
+		slot->stream = 0;
+	c->n += !!slot->stream;
+	return 0;
+}
+
+static long take_step(__u32 i, struct choice *c)
+{
+	struct slot *slot = &c->peer_state->slots[i & (MAX_PORTS - 1)];
+
+	if (slot->stream)
+		return 0;
+	slot->stream = c->stream->number;
+	slot->seen_ns = c->packet->now_ns;
+	c->stream->slot = i;
+	c->found = 1;
+	return 1;
+}
+
+static __always_inline void recount(struct choice *c)
+{
+	c->n = 0;
+	bpf_loop(count(c->usable), count_step, c, 0);
+	c->peer_state->busy = c->n;
+	c->peer_state->counted_ns = c->packet->now_ns;
+}
+
+static long width_step(__u32 i, struct choice *c)
+{
+	if (!(c->usable >> i & 1))
+		return 0;
+	if (c->n >= c->from && c->n < c->to)
+		c->mask |= 1U << i;
+	c->n++;
+	return 0;
+}
+
+/*
+ * The ports that a busy stream may use, as a mask: all, as long as there are fewer busy streams to this peer than ports; one for each from
+ * then on. Nothing, if there are more.
+ */
+static __always_inline __u32 share(struct choice *c)
+{
+	struct stream *stream = c->stream;
+	struct peer_state *state = c->peer_state;
+	__u32 ports = count(c->usable), slot;
+
+	if (!stream->number)
+		stream->number = __sync_fetch_and_add(&state->streams, 1) + 1;
+	if (state->counted_ns + COUNT_NS < c->packet->now_ns)
+		recount(c);
+	slot = stream->slot & (MAX_PORTS - 1);
+	if (state->slots[slot].stream != stream->number || slot >= ports) {
+		c->found = 0;
+		bpf_loop(ports, take_step, c, 0);
+		if (!c->found)
+			return 0;
+		recount(c);
+		slot = stream->slot & (MAX_PORTS - 1);
+	}
+	state->slots[slot].seen_ns = c->packet->now_ns;
+	if (state->busy >= ports)
+		return 1U << (nth(c, slot) & (MAX_PORTS - 1));
+	if (!stream->width || stream->width >= ports)
+		return c->usable;
+	/* Not all from the same port on. */
+	c->from = c->packet->hash34 % (ports - stream->width + 1);
+	c->to = c->from + stream->width;
+	c->n = 0;
+	c->mask = 0;
+	bpf_loop(MAX_PORTS, width_step, c, 0);
+	return c->mask;
+}
+
+/* Fewer ports for a stream whose receiver tells of too many segments that came twice, and more again when it has got better. */
+static __always_inline void judge(struct choice *c)
+{
+	struct stream *stream = c->stream;
+	__u32 segments = c->packet->segments - stream->segments, duplicates = c->packet->duplicates - stream->duplicates;
+
+	if (stream->judged_ns + JUDGE_NS > c->packet->now_ns || segments < JUDGE_SEGMENTS)
+		return;
+	if (stream->judged_ns && stream->ports) {
+		__u32 is_bad = duplicates > segments / BEARABLE, now = count(stream->ports);
+
+		stream->bad = is_bad ? stream->bad + 1 : 0;
+		stream->good = is_bad ? 0 : stream->good + 1;
+		if (stream->bad >= BAD) {
+			stream->width = now > 2 ? now / 2 : 1;
+			stream->bad = 0;
+		} else if (stream->width && stream->good >= GOOD) {
+			stream->width = stream->width >= MAX_PORTS ? 0 : 2 * stream->width;
+			stream->good = 0;
+		}
+	}
+	stream->judged_ns = c->packet->now_ns;
+	stream->segments = c->packet->segments;
+	stream->duplicates = c->packet->duplicates;
+}
+
+/* More than the first port can carry in a round trip wants more than one port. */
+static __always_inline __u32 is_busy(const struct choice *c, __u64 ns)
+{
+	__u64 carried = ns ? c->packet->rtt_us * 1000ULL * 1024 / ns : 0;
+
+	return c->packet->backlog > 2 * FRAME_BYTES && c->packet->backlog > carried;
+}
+
+static __always_inline __u32 adaptive(struct choice *c)
+{
+	struct stream *stream = c->stream;
+	__u64 ns, frames = QUEUE_STEP_FRAMES * FRAME_BYTES;
+	__u32 mask;
+
+	if (!c->packet->is_tcp || !stream) {
+		c->why = HASH;
+		return nth(c, c->packet->hash34);
+	}
+	c->wanted = c->usable;
+	ns = ns_per_kib(nth(c, 0));
+	c->step_ns = (frames > c->packet->bytes ? frames : c->packet->bytes) * ns / 1024 + 1;
+	c->is_busy = is_busy(c, ns);
+	if (!c->is_busy) {
+		/* Where its receiver bears only so many ports, what is on the way must not be overtaken either. */
+		if (stream->width && c->packet->in_flight && stream->ports & c->usable)
+			c->wanted = stream->ports & c->usable;
+		c->why = LEAST;
+		return best(c);
+	}
+	judge(c);
+	mask = share(c);
+	stream->ports = mask;
+	if (mask) {
+		c->wanted = mask;
+		c->why = mask & (mask - 1) ? SPREAD : PINNED;
+		return best(c);
+	}
+	/* One more than there are ports: it stays where it is until nothing of it is on the way. */
+	c->why = PINNED;
+	if (stream->packets && c->packet->in_flight && (c->usable >> (stream->port & 31) & 1))
+		return stream->port;
+	return best(c);
+}
+
+static __always_inline __u32 in_turn(struct choice *c, __u32 *turn)
+{
+	return nth(c, __sync_fetch_and_add(turn, 1));
+}
+
+/* The paper's method: what has much to send is given a port for good, ports in turn; the packets of the others go in turn. */
+static __always_inline __u32 by_backlog(struct choice *c)
+{
+	struct stream *stream = c->stream;
+
+	if (stream && stream->pinned && (c->usable >> (stream->port & 31) & 1)) {
+		c->why = PINNED;
+		return stream->port;
+	}
+	if (stream && c->packet->is_tcp && c->packet->backlog > c->config->threshold) {
+		c->why = PINNED;
+		return in_turn(c, &c->host->streams);
+	}
+	c->why = TURN;
+	return in_turn(c, &c->host->packets);
+}
+
+static __always_inline __u32 choose(struct choice *c)
+{
+	c->why = HASH;
+	switch (c->config->policy) {
+	case LAYER2:
+		return nth(c, c->packet->hash2);
+	case LAYER34:
+		return nth(c, c->packet->hash34);
+	case ROUND_ROBIN:
+		c->why = TURN;
+		return in_turn(c, &c->host->packets);
+	case BACKLOG:
+		return by_backlog(c);
+	case ADAPTIVE:
+		return adaptive(c);
+	}
+	c->why = FIRST;
+	return nth(c, 0);
+}
+
+/*
+ * What has drained while there was always something queued shows the port's rate: the fastest of some measurements, for a host that is busy
+ * slows all of them now and then. If it was idle in between, it is at least as fast as that.
+ */
+static __always_inline void measure(struct port_state *state, const struct port *port, __u64 now_ns, __u32 queued)
+{
+	__u64 carried = state->bytes - state->sampled_bytes + state->sampled_queued - queued, passed = now_ns - state->sampled_ns;
+	__u64 nominal = port->ns_per_kib, sample;
+
+	state->was_idle |= !queued;
+	if (passed < SAMPLE_NS || (carried < SAMPLE_FRAMES * FRAME_BYTES && passed < 256 * SAMPLE_NS))
+		return;
+	sample = passed * 1024 / (carried + 1);
+	sample = sample < nominal ? nominal : sample > SLOWEST * nominal ? SLOWEST * nominal : sample;
+	if (!state->was_idle) {
+		if (!state->samples || sample < state->fastest_ns_per_kib)
+			state->fastest_ns_per_kib = sample;
+		if (++state->samples >= SAMPLES) {
+			state->ns_per_kib = state->fastest_ns_per_kib;
+			state->samples = 0;
+		}
+	} else if (sample < state->ns_per_kib - state->ns_per_kib / 4) {
+		state->ns_per_kib = sample;
+	}
+	state->was_idle = !queued;
+	state->sampled_ns = now_ns;
+	state->sampled_bytes = state->bytes;
+	state->sampled_queued = queued;
+}
+
+struct alike {
+	__u32 port;
+	__u32 unused;
+	__u64 ns_per_kib;
+};
+
+static long alike_step(__u32 i, struct alike *alike)
+{
+	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
+	__u64 ns;
+
+	if (i >= alike->port || !state)
+		return 1;
+	ns = state->ns_per_kib;
+	if ((ns > alike->ns_per_kib ? ns - alike->ns_per_kib : alike->ns_per_kib - ns) >= alike->ns_per_kib / 4)
+		return 0;
+	alike->ns_per_kib = ns;
+	return 1;
+}
+
+static long look_step(__u32 i, struct choice *c)
+{
+	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
+	struct port *port = bpf_map_lookup_elem(&ports, &i);
+	__u32 queued = c->packet->queued[i & (MAX_PORTS - 1)];
+
+	if (!state || !port)
+		return 0;
+	if (state->ns_per_kib < port->ns_per_kib)
+		state->ns_per_kib = port->ns_per_kib;
+	if (!(c->packet->seen >> i & 1))
+		return 0;
+	state->queued = queued;
+	measure(state, port, c->packet->now_ns, queued);
+	/* Ports that are nearly alike are alike, for else noise would make them work unevenly. */
+	struct alike alike = {.port = i, .ns_per_kib = state->ns_per_kib};
+
+	bpf_loop(MAX_PORTS, alike_step, &alike, 0);
+	state->ns_per_kib = alike.ns_per_kib;
+	state->free_ns = c->packet->now_ns + queued * ns_per_kib(i) / 1024;
+	return 0;
+}
+
+static __always_inline void account(struct choice *c, __u32 i)
+{
+	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
+	__u64 takes, now = c->packet->now_ns, given_ns, ns;
+	struct stream *stream = c->stream;
+
+	if (!state)
+		return;
+	__sync_fetch_and_add(&state->packets, 1);
+	__sync_fetch_and_add(&state->bytes, c->packet->bytes);
+	if (c->config->policy == ADAPTIVE) {
+		ns = ns_per_kib(i);
+		takes = c->packet->bytes * ns / 1024;
+		state->free_ns = (state->free_ns > now ? state->free_ns : now) + takes;
+		given_ns = given(c, i, ns) + takes;
+		c->peer_state->given_ns[i & (MAX_PORTS - 1)] = given_ns;
+		if (given_ns > c->peer_state->most_ns)
+			c->peer_state->most_ns = given_ns;
+	}
+	if (stream) {
+		stream->moves += stream->packets && stream->port != i;
+		stream->port = i;
+		stream->why = c->why;
+		stream->pinned = c->why == PINNED;
+		stream->packets++;
+		stream->bytes += c->packet->bytes;
+	}
+}
+
+/* The port for a packet, or none (-1) if this host and the peer have no port in common that works. */
+static __always_inline int decide(struct choice *c)
+{
+	__u32 port;
+
+	c->usable = 0;
+	bpf_loop(c->config->ports, usable_step, c, 0);
+	c->usable &= c->peer->usable;
+	if (!c->usable)
+		return -1;
+	if (c->packet->is_looked) {
+		bpf_loop(c->config->ports, look_step, c, 0);
+		c->host->looked_ns = c->packet->now_ns;
+	}
+	port = choose(c) & (MAX_PORTS - 1);
+	account(c, port);
+	return port;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 */
+/* What lies in the maps. crates/multirail/src/placement/layout.rs says the same in Rust, and a test compares the sizes. */
+#define MAX_PORTS 16
+#define MAX_PEERS 1024
+
+enum policy { SINGLE, LAYER2, LAYER34, ROUND_ROBIN, BACKLOG, ADAPTIVE };
+
+/* Why a packet went where it went; `multirail place status` prints it. */
+enum why { FIRST, HASH, TURN, PINNED, SPREAD, LEAST };
+
+struct mac {
+	__u8 bytes[6];
+	__u8 unused[2];
+};
+
+struct config {
+	__u32 policy;
+	__u32 ports;
+	__u32 threshold; /* bytes, of `backlog` */
+	__u32 number;	 /* this host's among all; not needed here */
+};
+
+/* Written by the tool. `dev` is the address of the kernel's net_device, which `learn` finds. */
+struct port {
+	__u32 ifindex;
+	__u32 usable;
+	struct mac mac;
+	__u64 dev;
+	__u64 ns_per_kib; /* at the link's nominal speed */
+};
+
+/* Written by the program. */
+struct port_state {
+	__u64 packets;
+	__u64 bytes;
+	__u64 queued;		  /* bytes in the queue when it was last looked at */
+	__u64 free_ns;		  /* when what was given will have left */
+	__u64 ns_per_kib;	  /* as measured */
+	__u64 sampled_ns;	  /* the measurement: when it began, */
+	__u64 sampled_bytes;	  /* `bytes` then, */
+	__u64 sampled_queued;	  /* and what was queued then */
+	__u64 fastest_ns_per_kib; /* of `samples` measurements */
+	__u64 samples;
+	__u64 was_idle; /* since the measurement began */
+};
+
+/* Of all ports. */
+struct host_state {
+	__u64 looked_ns; /* when the queues were looked at */
+	__u32 packets;	 /* turns: of packets, */
+	__u32 streams;	 /* and of streams */
+};
+
+/* Written by the tool. */
+struct peer {
+	struct mac macs[MAX_PORTS];
+	__u32 usable; /* a bit a port number */
+	__u32 number; /* among all hosts; not needed here */
+};
+
+struct slot {
+	__u32 stream; /* its number, 0: nobody's */
+	__u32 unused;
+	__u64 seen_ns;
+};
+
+struct peer_state {
+	__u64 given_ns[MAX_PORTS]; /* how long each port has worked for this peer */
+	__u64 most_ns;		   /* the most of these */
+	struct slot slots[MAX_PORTS];
+	__u64 counted_ns;
+	__u32 busy; /* how many slots were somebody's when they were counted */
+	__u32 streams;
+};
+
+struct stream {
+	__u32 port;
+	__u32 pinned; /* it stays there */
+	__u64 why;
+	__u64 packets;
+	__u64 bytes;
+	__u64 moves;
+	__u32 number;
+	__u32 slot;
+	__u32 ports;	/* mask of those it may use */
+	__u32 width;	/* at most so many of them, for the sake of its receiver */
+	__u32 segments; /* the judgement of reordering: counters when it began, */
+	__u32 duplicates;
+	__u32 bad; /* and judgements in a row */
+	__u32 good;
+	__u64 judged_ns;
+};
+
+/* What a decision depends on besides the maps. */
+struct packet {
+	__u64 now_ns;
+	__u32 bytes;
+	__u32 hash2;	/* of hardware addresses */
+	__u32 hash34;	/* of addresses and ports */
+	__u32 is_tcp;	/* the fields below are known */
+	__u32 backlog;	/* bytes that the stream has not had acknowledged */
+	__u32 in_flight; /* segments */
+	__u32 rtt_us;
+	__u32 segments; /* sent since the start */
+	__u32 duplicates; /* that the receiver told of */
+	__u32 is_looked;  /* the queues were looked at: */
+	__u32 seen;	  /* mask of those that tell, */
+	__u32 unused;
+	__u32 queued[MAX_PORTS]; /* and how many bytes they have */
+};

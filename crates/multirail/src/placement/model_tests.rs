@@ -1,0 +1,199 @@
+//! The program's decisions (`bpf/decide.h`) against those of its model (`multirail_proto::placement`): the same packets through both, one by
+//! one. `bpf/trace.bpf.c` runs the program's part on what a test says a packet is.
+
+use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState};
+use super::test_run;
+use aya::maps::{Array, HashMap};
+use aya::programs::SchedClassifier;
+use aya::{Btf, Ebpf, EbpfLoader};
+use multirail_proto::placement::{self as model, Host, Look, MAX_PORTS, Mac, Mask, Packet, Policy, Stream, Why};
+use proptest::prelude::*;
+use std::os::fd::AsFd;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/bpf/trace.bpf.o"));
+const NS_PER_KIB: u64 = 81_920; // 100 Mbit/s
+const PEER: Mac = Mac([2, 0, 0, 0, 1, 0]);
+const THRESHOLD_BYTES: u32 = 7_000;
+const STREAMS: usize = 12;
+
+/// `struct trace`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Trace {
+    ethernet: [u8; 16],
+    stream: u32,
+    unused: u32,
+    now_ns: u64,
+    bytes: u32,
+    hash2: u32,
+    hash34: u32,
+    is_tcp: u32,
+    backlog: u32,
+    in_flight: u32,
+    rtt_us: u32,
+    segments: u32,
+    duplicates: u32,
+    is_looked: u32,
+    seen: u32,
+    unused_too: u32,
+    queued: [u32; MAX_PORTS],
+}
+
+impl Trace {
+    fn new(stream: usize, packet: &Packet) -> Self {
+        let mut ethernet = [0; 16];
+        ethernet[..6].copy_from_slice(&PEER.0);
+        let queued = packet.look.unwrap_or_default().queued_bytes;
+        Trace {
+            ethernet,
+            stream: stream as u32,
+            unused: 0,
+            now_ns: packet.now_ns,
+            bytes: packet.bytes,
+            hash2: packet.hash2,
+            hash34: packet.hash34,
+            is_tcp: packet.is_tcp.into(),
+            backlog: packet.backlog_bytes,
+            in_flight: packet.in_flight,
+            rtt_us: packet.rtt_us,
+            segments: packet.segments,
+            duplicates: packet.duplicates,
+            is_looked: packet.look.is_some().into(),
+            seen: (0..MAX_PORTS).fold(0, |mask, port| mask | u32::from(queued[port].is_some()) << port),
+            unused_too: 0,
+            queued: queued.map(|bytes| bytes.unwrap_or(0)),
+        }
+    }
+}
+
+/// The program's part, with tables of its own.
+struct Kernel {
+    object: Ebpf,
+}
+
+impl Kernel {
+    /// None, and why is printed, where this process may not load programs.
+    fn new() -> Option<Self> {
+        let loaded = Btf::from_sys_fs().map_err(|e| e.to_string()).and_then(|btf| {
+            let mut object = EbpfLoader::new().btf(Some(&btf)).load(OBJECT).map_err(|e| e.to_string())?;
+            let program: &mut SchedClassifier =
+                object.program_mut("trace").ok_or("no program")?.try_into().map_err(|_| "no classifier".to_owned())?;
+            program.load().map_err(|e| format!("{e}: {:?}", std::error::Error::source(&e).map(ToString::to_string)))?;
+            Ok(object)
+        });
+        // SAFETY: it only reads.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        match loaded {
+            Ok(object) => Some(Self { object }),
+            // Root with a kernel that has BTF can; what it then refuses is a fault of the program.
+            Err(why) if is_root && std::path::Path::new("/sys/kernel/btf/vmlinux").exists() => panic!("{why}"),
+            Err(why) => {
+                eprintln!("skipped: the program cannot be loaded here: {why}");
+                None
+            }
+        }
+    }
+
+    /// As new, with these ports.
+    fn reset(&mut self, policy: Policy, ns_per_kib: &[u64]) {
+        for number in 0..MAX_PORTS {
+            let mut table = Array::<_, PortState>::try_from(self.object.map_mut("port_states").unwrap()).unwrap();
+            table.set(number as u32, PortState::default(), 0).unwrap();
+        }
+        let mut host = Array::<_, [u64; 2]>::try_from(self.object.map_mut("host_state").unwrap()).unwrap();
+        host.set(0, [0; 2], 0).unwrap();
+        let mut traced = Array::<_, [u64; 10]>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
+        for stream in 0..STREAMS {
+            traced.set(stream as u32, [0; 10], 0).unwrap();
+        }
+        let config = Config {
+            policy: policy as u32,
+            ports: ns_per_kib.len() as u32,
+            threshold_bytes: THRESHOLD_BYTES,
+            number: 0,
+        };
+        Array::<_, Config>::try_from(self.object.map_mut("config").unwrap()).unwrap().set(0, config, 0).unwrap();
+        self.set_usable(Mask::first(ns_per_kib.len()), ns_per_kib);
+        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: Mask::first(ns_per_kib.len()).0, number: 1 };
+        let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
+        peers.insert(MacKey::from(PEER), peer, 0).unwrap();
+        let mut states =
+            HashMap::<_, MacKey, PeerState>::try_from(self.object.map_mut("peer_states").unwrap()).unwrap();
+        states.insert(MacKey::from(PEER), PeerState::default(), 0).unwrap();
+    }
+
+    fn set_usable(&mut self, usable: Mask, ns_per_kib: &[u64]) {
+        let mut ports = Array::<_, Port>::try_from(self.object.map_mut("ports").unwrap()).unwrap();
+        for (number, &ns_per_kib) in (0..).zip(ns_per_kib) {
+            let port = Port {
+                ifindex: number + 1,
+                usable: usable.has(number).into(),
+                mac: MacKey::default(),
+                dev: 0,
+                ns_per_kib,
+            };
+            ports.set(number, port, 0).unwrap();
+        }
+    }
+
+    /// The port, or none, and why.
+    fn decide(&mut self, trace: Trace) -> Option<(u32, u32)> {
+        let program: &mut SchedClassifier = self.object.program_mut("trace").unwrap().try_into().unwrap();
+        // SAFETY: plain integers, without padding.
+        let mut bytes = unsafe { std::mem::transmute::<Trace, [u8; size_of::<Trace>()]>(trace) };
+        let verdict = test_run::run(program.fd().unwrap().as_fd(), &mut bytes, 0).unwrap();
+        assert_eq!(verdict, 0, "the program did not take the packet");
+        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        (word(16) != u32::MAX).then(|| (word(16), word(20)))
+    }
+}
+
+/// The program's number for it.
+fn number(why: Why) -> u32 {
+    [Why::First, Why::Hash, Why::Turn, Why::Pinned, Why::Spread, Why::Least].iter().position(|w| *w == why).unwrap()
+        as u32
+}
+
+#[test]
+fn the_program_decides_as_its_model() {
+    let Some(kernel) = Kernel::new() else { return };
+    let kernel = std::cell::RefCell::new(kernel);
+    let step = (0..STREAMS, 0..3_000_000_u64, 60..65_000_u32, any::<u32>(), any::<u32>(), any::<u32>(), 0..400_000_u32);
+    let strategy = (
+        prop::sample::select(&Policy::ALL[..]),
+        prop::collection::vec(1..5_u64, 1..=MAX_PORTS),
+        prop::collection::vec(step, 1..400),
+    );
+    proptest!(ProptestConfig::with_cases(96), |((policy, slowness, steps) in strategy)| {
+        let mut kernel = kernel.borrow_mut();
+        let ns_per_kib: Vec<u64> = slowness.iter().map(|slowness| slowness * NS_PER_KIB).collect();
+        kernel.reset(policy, &ns_per_kib);
+        let mut host = Host::new(policy, THRESHOLD_BYTES, &ns_per_kib);
+        let mut peer = model::Peer::new(Mask::first(ns_per_kib.len()));
+        let mut streams = [Stream::default(); STREAMS];
+        let (mut now_ns, mut segments, mut duplicates) = (1, 0_u32, 0_u32);
+        for (who, later_ns, bytes, hash34, mask, backlog_bytes, queued) in steps {
+            now_ns += later_ns;
+            if mask % 61 == 0 {
+                host.usable = Mask::first(ns_per_kib.len()).and(Mask(mask >> 8));
+                kernel.set_usable(host.usable, &ns_per_kib);
+            }
+            segments = segments.wrapping_add(mask % 500);
+            duplicates = duplicates.wrapping_add(mask % 300);
+            let look = (mask % 3 == 0).then(|| {
+                let mut queued_bytes = [None; MAX_PORTS];
+                for (port, to) in queued_bytes.iter_mut().enumerate() {
+                    *to = (mask >> port & 3 != 0).then_some(queued.wrapping_mul(port as u32 % 3));
+                }
+                Look { queued_bytes }
+            });
+            let backlog_bytes = if mask % 4 == 0 { backlog_bytes % 10_000 } else { backlog_bytes };
+            let packet = Packet {
+                now_ns, bytes, hash2: hash34 >> 8 & 0xff, hash34: hash34 & 0xff, is_tcp: mask % 17 > 0, backlog_bytes, in_flight: mask % 3,
+                rtt_us: mask % 20_000, segments, duplicates, look,
+            };
+            let expected = host.decide(&mut peer, Some(&mut streams[who]), &packet).map(|d| (d.port, number(d.why)));
+            prop_assert_eq!(kernel.decide(Trace::new(who, &packet)), expected, "{:?}", packet);
+        }
+    });
+}
