@@ -1,5 +1,9 @@
 //! What must hold for any bytes. The fuzz targets and the test of the saved corpus share it.
 
+use multirail_proto::placement::Mac;
+use multirail_proto::placement::exchange::Exchange;
+use multirail_proto::placement::hello::{Hello, HelloPort};
+use multirail_proto::placement::hosts::parse_hosts;
 use multirail_proto::topology::RailFilter;
 use multirail_proto::units::{format_size, parse_rate_mbit_s, parse_size};
 use multirail_proto::wire::{Control, Frame, MAX_HEAD_BYTES, MAX_PACKET_BYTES, Port, packet};
@@ -55,4 +59,26 @@ pub fn filter(bytes: &[u8]) {
         assert!(admitted || !filter.is_empty(), "nothing is asked for, and {name:?} is left out");
         let _ = filter.names(name);
     }
+}
+
+/// A hello: what is decoded encodes to the same bytes, and is taken or counted by a host that hears it on any port.
+pub fn hello(bytes: &[u8]) {
+    let Ok(hello) = Hello::decode(bytes) else { return };
+    assert_eq!(hello.encode(), bytes);
+    let ports = [1, 2].map(|number| HelloPort { mac: Mac([2, 1, 1, 1, 1, number]), usable: true, speed_mbit_s: 0 });
+    let mut host = Exchange::new(ports.to_vec(), 1);
+    for at in 0..2 {
+        for source in &hello.ports {
+            host.handle_hello(at, source.mac, &hello, 0);
+        }
+    }
+    assert!(host.peers(0).iter().all(|peer| peer.usable & !0b11 == 0));
+    assert!(host.hello(0, 0).heard.len() <= 1);
+}
+
+/// A file of hosts.
+pub fn hosts(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(hosts) = parse_hosts(text, &[Mac([2, 0, 0, 0, 1, 0])]) else { return };
+    assert!(hosts.iter().all(|macs| !macs.is_empty() && macs.iter().all(|mac| mac.is_unicast())));
 }

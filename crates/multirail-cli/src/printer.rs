@@ -37,6 +37,11 @@ impl Printer {
         }
     }
 
+    /// Text of a format of its own, whether the caller asked for JSON or not.
+    pub fn raw(&self, text: impl AsRef<str>) {
+        let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+    }
+
     /// A note on stderr.
     pub fn note(&self, line: impl AsRef<str>) {
         let _ = writeln!(std::io::stderr(), "{}", line.as_ref());

@@ -37,3 +37,13 @@ fn units() {
 fn filters() {
     run("filter", checks::filter);
 }
+
+#[test]
+fn hellos() {
+    run("hello", checks::hello);
+}
+
+#[test]
+fn hosts_of_placement() {
+    run("hosts", checks::hosts);
+}

@@ -57,6 +57,11 @@ impl Token {
         Ok(Self::new(secret))
     }
 
+    /// A key for another use than sessions, from which the token cannot be told.
+    pub(crate) fn key_for(&self, use_: &'static str) -> [u8; 32] {
+        blake3::derive_key(use_, &self.key)
+    }
+
     fn none() -> Self {
         Self::new(b"")
     }

@@ -1,6 +1,8 @@
 //! Placement: which port of a host carries which stream, and what hosts must know of each other for it.
 
 mod adaptive;
+pub mod exchange;
+pub mod hello;
 pub mod hosts;
 mod mac;
 mod model;

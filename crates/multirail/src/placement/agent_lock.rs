@@ -6,6 +6,7 @@ use super::{Error, Result};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,21 @@ pub(super) fn agent_pid(place: Place) -> Option<i32> {
     // SAFETY: the struct outlives the call.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
     (asked == 0 && lock.l_type != libc::F_UNLCK as libc::c_short && lock.l_pid > 0).then_some(lock.l_pid)
+}
+
+/// Makes this process the agent, for as long as the file is open; None if there is one already. The file is `up`'s: an agent that comes late
+/// leaves none behind.
+pub(super) fn become_agent(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let lock = whole_file();
+    // SAFETY: the struct outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) } == 0 {
+        return Ok(Some(file));
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+        error => Err(error),
+    }
 }
 
 /// Ends the agent, if there is one, and waits until it has ended.

@@ -32,20 +32,20 @@ pub enum Error {
     #[error("--ports: {0}")]
     Ports(String),
     /// The file of hosts cannot be read.
-    #[error("peers file {path}: {source}")]
+    #[error("peers file {path}: {reason}")]
     PeersFile {
         /// As it was given.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The file of hosts says what cannot be.
-    #[error("peers file {path}, {source}")]
+    #[error("peers file {path}, {reason}")]
     Peers {
         /// As it was given.
         path: PathBuf,
         /// Which line, and why.
-        source: HostsError,
+        reason: HostsError,
     },
     /// It is up already.
     #[error("placement is up here already, or was cut short (since {since}); `multirail place down` ends it")]
@@ -53,6 +53,12 @@ pub enum Error {
         /// The file that says so.
         since: String,
     },
+    /// The token cannot be read.
+    #[error("{0}")]
+    Token(String),
+    /// There is an agent already.
+    #[error("an agent follows links and hosts here already; nothing to do")]
+    AgentRuns,
     /// It is not up.
     #[error("placement is not up in this network namespace; `multirail place up` begins it")]
     NotUp,
@@ -65,12 +71,12 @@ pub enum Error {
     #[error("what is loaded is not of this version of multirail ({0}); `multirail place down`, then up again")]
     OtherVersion(String),
     /// A call of the kernel failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {reason}")]
     Io {
         /// What was being done.
         what: String,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -78,6 +84,6 @@ impl Error {
     /// For `map_err`: an I/O error and what was being done.
     pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         let what = what.into();
-        move |source| Error::Io { what, source }
+        move |reason| Error::Io { what, reason }
     }
 }

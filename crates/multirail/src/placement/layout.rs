@@ -93,6 +93,25 @@ impl Default for PeerState {
     }
 }
 
+/// `streams`: of a socket, written by the program: see `bpf/place.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stream {
+    pub(super) port: u32,
+    /// 1: it stays there.
+    pub(super) pinned: u32,
+    pub(super) why: u64,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) moves: u64,
+    number: u32,
+    slot: u32,
+    /// Bit k: it may use port k.
+    pub(super) ports: u32,
+    rest: [u32; 5],
+    judged_ns: u64,
+}
+
 // SAFETY: all of them are plain integers without padding, and any bytes are valid values.
 unsafe impl aya::Pod for MacKey {}
 // SAFETY: as above.

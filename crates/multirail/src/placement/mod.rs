@@ -6,9 +6,11 @@
 //!
 //! All functions take the network namespace of the thread that first polls them, and need a tokio runtime with I/O enabled.
 
+mod agent;
 mod agent_lock;
 mod bpffs;
 mod error;
+mod frames;
 mod hook;
 mod layout;
 #[cfg(test)]
@@ -20,20 +22,25 @@ mod rights;
 mod settings;
 mod state;
 mod status;
+mod streams;
 mod test_run;
 
+pub use agent::{ExchangeCounts, run_agent};
 pub use error::{Error, Result};
+pub use frames::Refused;
+pub use multirail_proto::placement::exchange::Counts;
 pub use multirail_proto::placement::{Mac, Policy};
-pub use state::PeersFrom;
+pub use state::{PeersFrom, agent_log};
 pub use status::{PeerStatus, PortStatus, Status, status};
+pub use streams::StreamStatus;
 
+use crate::handshake::Token;
 use hook::Hooks;
 use layout::Config;
 use multirail_proto::placement::hosts::parse_hosts;
 use ports::PortInfo;
 use program::{Loaded, Tables};
 use state::{Place, State};
-use std::path::Path;
 
 /// The paper's threshold, with which the policy `backlog` pins streams.
 pub const DEFAULT_THRESHOLD_BYTES: u32 = 7000;
@@ -72,6 +79,9 @@ pub async fn up(options: &Options) -> Result<Started> {
     let place = Place::here()?;
     let ports = ports::find(&options.ports).await?;
     let peers = read_peers(&options.peers, &ports)?;
+    if let PeersFrom::Exchange { token_file } = &options.peers {
+        Token::from_file(token_file).map_err(|e| Error::Token(e.to_string()))?;
+    }
     let _lock = state::lock(place)?;
     let state = State::new(ports, options.policy, options.threshold_bytes, options.peers.clone())?;
     let begun = begin(place, state, &peers).await;
@@ -110,13 +120,15 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
     let links: Vec<(String, u32)> = links.into_iter().map(|link| (link.name, link.ifindex)).collect();
     state.settings = settings::plan(&state.ports, &links);
     state.save(place)?;
+    std::fs::write(place.agent_file(), "").map_err(Error::io("making the agent's file"))?;
 
     if state.mounted_in.is_some() {
         bpffs::mount()?;
     }
     settings::apply(&state.settings)?;
     loaded.pin(place)?;
-    let numbered = number_hosts(first.mac, peers, state.ports.len());
+    let mask = |macs: &Vec<Mac>| (1_u32 << macs.len().min(state.ports.len())) - 1;
+    let numbered = number_hosts(first.mac, &peers.iter().map(|macs| (macs.clone(), mask(macs))).collect::<Vec<_>>());
     let config = Config {
         policy: state.policy as u32,
         ports: state.ports.len() as u32,
@@ -128,7 +140,7 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
         hook::add_clsact(first.ifindex).await?;
     }
     hook::attach(first.ifindex, loaded.program()?).await?;
-    loaded.tables()?.set_peers(&numbered.peers)?;
+    loaded.tables()?.set_peers(&numbered)?;
     Ok(Started { ports: state.ports.len(), peers: peers.len(), notes })
 }
 
@@ -150,12 +162,15 @@ pub async fn down() -> Result<Ended> {
 }
 
 async fn undo(place: Place) -> Result<Ended> {
-    let Some(state) = State::load(place)? else {
-        // Of an earlier boot, or there is none.
-        state::forget(place)?;
-        return Ok(Ended { was_up: false, failures: Vec::new() });
-    };
     agent_lock::end_agent(place)?;
+    let Some(state) = State::load(place)? else {
+        // Of an earlier boot, or there is none; or somebody has removed it.
+        let was_up = remove_strays(place).await?;
+        state::forget(place)?;
+        let lost =
+            "the file of what was changed is gone: settings of ports stay as they are, and so does a clsact hook";
+        return Ok(Ended { was_up, failures: was_up.then(|| lost.to_owned()).into_iter().collect() });
+    };
     let mut failures = Vec::new();
     if let Some(first) = state.ports.first().filter(|port| settings::name_of(port.ifindex).is_some()) {
         hook::remove(first.ifindex, state.clsact_added).await?;
@@ -171,6 +186,19 @@ async fn undo(place: Place) -> Result<Ended> {
     Ok(Ended { was_up: true, failures })
 }
 
+/// What can be recognised without the file; whether there was anything.
+async fn remove_strays(place: Place) -> Result<bool> {
+    let mut found = false;
+    for link in netlink::with_netlink(ports::links).await? {
+        if let Hooks::Clsact { ours: Some(_), .. } = hook::look(link.ifindex).await? {
+            hook::remove(link.ifindex, false).await?;
+            found = true;
+        }
+    }
+    program::unpin(place)?;
+    Ok(found)
+}
+
 fn read_peers(from: &PeersFrom, own: &[PortInfo]) -> Result<Vec<Vec<Mac>>> {
     let PeersFrom::File(path) = from else { return Ok(Vec::new()) };
     /// Of the most hosts with the most ports, and a comment each.
@@ -181,26 +209,40 @@ fn read_peers(from: &PeersFrom, own: &[PortInfo]) -> Result<Vec<Vec<Mac>>> {
         }
         std::fs::read_to_string(path)
     });
-    let text = bytes.map_err(|source| Error::PeersFile { path: path.clone(), source })?;
+    let text = bytes.map_err(|reason| Error::PeersFile { path: path.clone(), reason })?;
     let own: Vec<Mac> = own.iter().map(|port| port.mac).collect();
-    parse_hosts(&text, &own).map_err(|source| Error::Peers { path: Path::to_path_buf(path), source })
+    parse_hosts(&text, &own).map_err(|reason| Error::Peers { path: path.clone(), reason })
 }
 
 /// Peers as the program's table has them.
 struct Numbered {
     own: u32,
-    /// Ports, which of them can be used, and the host's number.
-    peers: Vec<(Vec<Mac>, u32, u32)>,
+    peers: Vec<NumberedPeer>,
 }
 
-/// Numbers hosts by the order of their first addresses, which is the same seen from each of them.
-fn number_hosts(own: Mac, peers: &[Vec<Mac>], own_ports: usize) -> Numbered {
-    let mut firsts: Vec<Mac> = peers.iter().filter_map(|macs| macs.first()).copied().chain([own]).collect();
+struct NumberedPeer {
+    macs: Vec<Mac>,
+    /// Bit k: port k leads there.
+    usable: u32,
+    number: u32,
+}
+
+/// Numbers hosts by the order of their first addresses, which is the same seen from each of them. `peers`: the ports of each, and which
+/// of them lead there.
+fn number_hosts(own: Mac, peers: &[(Vec<Mac>, u32)]) -> Numbered {
+    let mut firsts: Vec<Mac> = peers.iter().filter_map(|(macs, _)| macs.first()).copied().chain([own]).collect();
     firsts.sort();
     let number = |mac: &Mac| firsts.binary_search(mac).unwrap_or(0) as u32;
-    let usable = |macs: &[Mac]| (1_u32 << macs.len().min(own_ports)) - 1;
-    let peers = peers.iter().filter(|macs| !macs.is_empty());
-    Numbered { own: number(&own), peers: peers.map(|macs| (macs.clone(), usable(macs), number(&macs[0]))).collect() }
+    let numbered = |(macs, usable): &(Vec<Mac>, u32)| {
+        let number = number(macs.first()?);
+        Some(NumberedPeer { macs: macs.clone(), usable: *usable, number })
+    };
+    Numbered { own: number(&own), peers: peers.iter().filter_map(numbered).collect() }
+}
+
+/// The process that follows links and hosts in this network namespace, if there is one.
+pub fn agent() -> Result<Option<i32>> {
+    Ok(agent_lock::agent_pid(Place::here()?))
 }
 
 /// The tables of what is attached here, and what was written of it.

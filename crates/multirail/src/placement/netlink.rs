@@ -10,14 +10,14 @@ pub(super) async fn with_netlink<T>(work: impl AsyncFnOnce(&mut Handle) -> Resul
         rtnetlink::new_connection().map_err(Error::io("opening a netlink socket"))?;
     tokio::select! {
         answer = work(&mut handle) => answer,
-        () = connection => Err(Error::Io { what: "netlink".into(), source: io::Error::other("the kernel closed the socket") }),
+        () = connection => Err(Error::Io { what: "netlink".into(), reason: io::Error::other("the kernel closed the socket") }),
     }
 }
 
 /// For `map_err`.
 pub(super) fn failed(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Error {
     let what = what.into();
-    move |error| Error::Io { what, source: into_io(error) }
+    move |error| Error::Io { what, reason: into_io(error) }
 }
 
 fn into_io(error: rtnetlink::Error) -> io::Error {

@@ -6,6 +6,7 @@ use crate::rails::ports::speed::Speeds;
 use futures_util::TryStreamExt;
 use multirail_proto::placement::{MAX_PORTS, Mac};
 use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkExtentMask, LinkFlags, LinkLayerType, LinkMessage};
 use serde::{Deserialize, Serialize};
 
@@ -29,13 +30,31 @@ pub(super) struct LinkNow {
     enslaved: bool,
 }
 
+impl LinkNow {
+    /// Why packets cannot leave by this port; None if they can.
+    pub(super) fn why_not(&self, port: &PortInfo) -> Option<&'static str> {
+        match self {
+            _ if !self.up => Some("it is switched off"),
+            _ if !self.carrier => Some("it has no carrier"),
+            _ if self.mac != Some(port.mac) => Some("its Ethernet address has been changed since `up`"),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_usable(&self, port: &PortInfo) -> bool {
+        self.why_not(port).is_none()
+    }
+}
+
 /// The ports of these names, in this order.
 pub(super) async fn find(names: &[String]) -> Result<Vec<PortInfo>> {
     check_names(names)?;
     let (links, with_address) = with_netlink(async |handle| {
         let addresses = handle.address().get().execute();
-        let addresses: Vec<_> = addresses.try_collect().await.map_err(failed("listing addresses"))?;
-        let with_address: Vec<u32> = addresses.iter().map(|a| a.header.index).collect();
+        let addresses: Vec<AddressMessage> = addresses.try_collect().await.map_err(failed("listing addresses"))?;
+        // A link-local one is the same on every link: nobody's programs use it.
+        let counts = |a: &&AddressMessage| a.header.scope != AddressScope::Link;
+        let with_address: Vec<u32> = addresses.iter().filter(counts).map(|a| a.header.index).collect();
         Ok((links(handle).await?, with_address))
     })
     .await?;

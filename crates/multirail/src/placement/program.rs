@@ -1,10 +1,10 @@
 //! The program and its maps in the kernel: loaded, pinned, found again.
 
-use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState};
+use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState, Stream};
 use super::ports::PortInfo;
 use super::state::{self, Place};
 use super::test_run;
-use super::{Error, Result};
+use super::{Error, Numbered, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -92,6 +92,7 @@ pub(super) struct Tables {
     pub(super) port_states: Array<MapData, PortState>,
     pub(super) peers: HashMap<MapData, MacKey, Peer>,
     pub(super) peer_states: HashMap<MapData, MacKey, PeerState>,
+    streams: Map,
 }
 
 impl Tables {
@@ -116,28 +117,37 @@ impl Tables {
             port_states: Array::try_from(take("port_states")?).map_err(map_error)?,
             peers: HashMap::try_from(take("peers")?).map_err(map_error)?,
             peer_states: HashMap::try_from(take("peer_states")?).map_err(map_error)?,
+            streams: take("streams")?,
         })
     }
 
+    /// The map of streams, for whoever lists it.
+    pub(super) fn streams(&self) -> Result<BorrowedFd<'_>> {
+        match &self.streams {
+            Map::SkStorage(data) if data.info().is_ok_and(|info| info.value_size() as usize == size_of::<Stream>()) => {
+                Ok(data.fd().as_fd())
+            }
+            _ => Err(Error::OtherVersion("its streams have another form".into())),
+        }
+    }
+
     /// Makes the table of peers this one.
-    pub(super) fn set_peers(&mut self, peers: &[(Vec<Mac>, u32, u32)]) -> Result<()> {
-        for (macs, usable, peer_number) in peers {
-            let Some(first) = macs.first() else { continue };
-            let mut padded = [MacKey::default(); MAX_PORTS];
-            for (to, from) in padded.iter_mut().zip(macs) {
+    pub(super) fn set_peers(&mut self, table: &Numbered) -> Result<()> {
+        for peer in &table.peers {
+            let Some(first) = peer.macs.first() else { continue };
+            let mut macs = [MacKey::default(); MAX_PORTS];
+            for (to, from) in macs.iter_mut().zip(&peer.macs) {
                 *to = (*from).into();
             }
             let key = MacKey::from(*first);
             if self.peer_states.get(&key, 0).is_err() {
                 self.peer_states.insert(key, PeerState::default(), 0).map_err(map_error)?;
             }
-            self.peers
-                .insert(key, Peer { macs: padded, usable: *usable, number: *peer_number }, 0)
-                .map_err(map_error)?;
+            self.peers.insert(key, Peer { macs, usable: peer.usable, number: peer.number }, 0).map_err(map_error)?;
         }
         let keys: Vec<MacKey> = self.peers.keys().filter_map(std::result::Result::ok).collect();
-        for key in keys.into_iter().filter(|key| !peers.iter().any(|(macs, ..)| macs.first() == Some(&Mac::from(*key))))
-        {
+        let stays = |key: &MacKey| table.peers.iter().any(|peer| peer.macs.first() == Some(&Mac::from(*key)));
+        for key in keys.into_iter().filter(|key| !stays(key)) {
             // Gone already is as good.
             let _ = self.peers.remove(&key);
             let _ = self.peer_states.remove(&key);
@@ -202,7 +212,7 @@ pub(super) fn map_error(error: aya::maps::MapError) -> Error {
 }
 
 /// An error and its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -42,15 +42,28 @@ pub(super) fn plan(ports: &[PortInfo], all_links: &[(String, u32)]) -> Vec<Setti
     let mut plan = Vec::new();
     let (Some(first), extra) = (ports.first(), ports.get(1..).unwrap_or_default()) else { return plan };
     let is_extra = |ifindex: u32| extra.iter().any(|port| port.ifindex == ifindex);
-    let all: u32 = read(Family::Ipv4, "all", "rp_filter").and_then(|v| v.parse().ok()).unwrap_or(0);
+    let number = |whose: &str| read(Family::Ipv4, whose, "rp_filter").and_then(|value| value.parse::<u32>().ok());
+    let all = number("all").unwrap_or(0);
     for (name, ifindex) in all_links {
-        let Some(own) = read(Family::Ipv4, name, "rp_filter").and_then(|v| v.parse::<u32>().ok()) else { continue };
+        let Some(own) = number(name) else { continue };
         let after = if is_extra(*ifindex) { 0 } else { own.max(all) };
-        push(&mut plan, Family::Ipv4, name, Some(*ifindex), "rp_filter", after);
+        // Also where it is so already, if `default` will be written: that changes all ports which nobody has ever written to.
+        if all > 0 || own != after {
+            let (before, after) = (own.to_string(), after.to_string());
+            let whose = name.clone();
+            plan.push(Setting {
+                family: Family::Ipv4,
+                whose,
+                ifindex: Some(*ifindex),
+                key: "rp_filter".into(),
+                before,
+                after,
+            });
+        }
     }
     if all > 0 {
-        // Ports that come later have this one. Writing it also changes ports that nobody has set: all have been, above.
-        if let Some(own) = read(Family::Ipv4, "default", "rp_filter").and_then(|v| v.parse::<u32>().ok()) {
+        // What ports that come later begin with.
+        if let Some(own) = number("default") {
             push(&mut plan, Family::Ipv4, "default", None, "rp_filter", own.max(all));
         }
         push(&mut plan, Family::Ipv4, "all", None, "rp_filter", 0);

@@ -95,10 +95,24 @@ impl Place {
         PathBuf::from(format!("{DIR}/place-{}.agent", self.cookie))
     }
 
+    /// What the agent counts.
+    pub(super) fn counts_file(self) -> PathBuf {
+        PathBuf::from(format!("{DIR}/place-{}.exchange.json", self.cookie))
+    }
+
+    fn log_file(self) -> PathBuf {
+        PathBuf::from(format!("{DIR}/place-{}.log", self.cookie))
+    }
+
     /// Where objects are pinned.
     pub(super) fn pins(self) -> PathBuf {
         pins_root().join(self.cookie.to_string())
     }
+}
+
+/// Where the agent's words should go; `down` removes it.
+pub fn agent_log() -> Result<PathBuf> {
+    Ok(Place::here()?.log_file())
 }
 
 /// Below it, a directory a network namespace.
@@ -113,11 +127,8 @@ pub(super) fn bpffs() -> PathBuf {
 
 /// One `up` or `down` at a time in a network namespace: waits for the other.
 pub(super) fn lock(place: Place) -> Result<File> {
-    fs::create_dir_all(DIR).map_err(Error::io(format!("making {DIR}, where placement keeps what it changed")))?;
-    let path = place.lock_file();
     loop {
-        let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(Error::io(format!("opening {}", path.display())))?;
+        let (path, file) = open_lock(place)?;
         file.lock().map_err(Error::io(format!("locking {}", path.display())))?;
         // Whoever had it before may have removed it at their end.
         let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
@@ -127,6 +138,20 @@ pub(super) fn lock(place: Place) -> Result<File> {
             return Ok(file);
         }
     }
+}
+
+/// The same without waiting; None while somebody has it.
+pub(super) fn try_lock(place: Place) -> Result<Option<File>> {
+    let (_, file) = open_lock(place)?;
+    Ok(file.try_lock().is_ok().then_some(file))
+}
+
+fn open_lock(place: Place) -> Result<(PathBuf, File)> {
+    fs::create_dir_all(DIR).map_err(Error::io(format!("making {DIR}, where placement keeps what it changed")))?;
+    let path = place.lock_file();
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(Error::io(format!("opening {}", path.display())))?;
+    Ok((path, file))
 }
 
 impl State {
@@ -197,7 +222,9 @@ fn since() -> String {
 
 /// Forgets everything: the last step of undoing.
 pub(super) fn forget(place: Place) -> Result<()> {
-    for path in [place.state_file(), place.state_file().with_extension("part"), place.agent_file(), place.lock_file()] {
+    let files = [place.state_file(), place.counts_file(), place.agent_file(), place.log_file(), place.lock_file()];
+    let parts = [place.state_file(), place.counts_file()].map(|path| path.with_extension("part"));
+    for path in files.into_iter().chain(parts) {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::io(format!("removing {}", path.display()))(error));

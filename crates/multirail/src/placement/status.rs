@@ -3,7 +3,7 @@
 use super::agent_lock::agent_pid;
 use super::program::{self, map_error};
 use super::state::Place;
-use super::{Policy, Result, netlink, open, ports, settings};
+use super::{ExchangeCounts, Policy, Result, StreamStatus, netlink, open, ports, settings, streams};
 use multirail_proto::placement::{MAX_PORTS, Mac};
 use serde::Serialize;
 
@@ -16,12 +16,16 @@ pub struct Status {
     pub since: String,
     /// The process that follows links and hosts; none: its last word counts.
     pub agent_pid: Option<i32>,
+    /// Hellos of other hosts, if there is an exchange.
+    pub exchange: Option<ExchangeCounts>,
     /// How long the program took for a packet on average, in nanoseconds, where the kernel counts it (`sysctl kernel.bpf_stats_enabled=1`).
     pub program_ns_per_packet: Option<f64>,
     /// This host's ports, in order.
     pub ports: Vec<PortStatus>,
     /// Other hosts.
     pub peers: Vec<PeerStatus>,
+    /// Streams of programs that the policy keeps something of, the one with the most bytes first.
+    pub streams: Vec<StreamStatus>,
 }
 
 /// A port of this host.
@@ -54,8 +58,8 @@ pub struct PeerStatus {
     pub macs: Vec<Mac>,
     /// Numbers of the ports that lead to it.
     pub usable_ports: Vec<usize>,
-    /// Bytes given to each port for it.
-    pub bytes_by_port: Vec<u64>,
+    /// How long each port has worked for it, where the policy is `adaptive`.
+    pub worked_by_port_ns: Vec<u64>,
 }
 
 /// What is going on in this network namespace.
@@ -68,13 +72,8 @@ pub async fn status() -> Result<Status> {
         let port = tables.ports.get(&(number as u32), 0).map_err(map_error)?;
         let counted = tables.port_states.get(&(number as u32), 0).map_err(map_error)?;
         let link = links.iter().find(|link| link.ifindex == info.ifindex);
-        let why_not = match link {
-            None => Some("it is gone"),
-            Some(link) if !link.up => Some("it is switched off"),
-            Some(link) if !link.carrier => Some("it has no carrier"),
-            Some(_) if port.usable == 0 => Some("the agent has left it out"),
-            Some(_) => None,
-        };
+        let left_out = (port.usable == 0).then_some("the agent has not yet looked at it");
+        let why_not = link.map_or(Some("it is gone"), |link| link.why_not(info).or(left_out));
         let name = settings::name_of(info.ifindex).unwrap_or_else(|| info.name.clone());
         port_rows.push(PortStatus {
             number,
@@ -96,17 +95,21 @@ pub async fn status() -> Result<Status> {
         peers.push(PeerStatus {
             macs,
             usable_ports,
-            bytes_by_port: given[..state.ports.len().min(MAX_PORTS)].to_vec(),
+            worked_by_port_ns: given[..state.ports.len().min(MAX_PORTS)].to_vec(),
         });
     }
     peers.sort_by(|a, b| a.macs.cmp(&b.macs));
+    let mut streams = streams::list(tables.streams()?)?;
+    streams.sort_by_key(|stream| (std::cmp::Reverse(stream.bytes), stream.local, stream.remote));
     let run = program::run_time_ns_and_count(id).filter(|&(_, count)| count > 0);
     Ok(Status {
         policy: state.policy,
         since: state.since,
         agent_pid: agent_pid(place),
+        exchange: std::fs::read(place.counts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()),
         program_ns_per_packet: run.map(|(ns, count)| ns as f64 / count as f64),
         ports: port_rows,
         peers,
+        streams,
     })
 }

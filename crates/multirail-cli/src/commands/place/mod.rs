@@ -1,5 +1,7 @@
 //! `multirail place`: streams of all programs over all ports of the host.
 
+mod agent;
+mod prometheus;
 mod status;
 mod up;
 
@@ -29,6 +31,8 @@ enum PlaceCommand {
     Up(up::UpArgs),
     Down(DownArgs),
     Status(status::StatusArgs),
+    Watch(status::WatchArgs),
+    Agent(agent::AgentArgs),
 }
 
 /// End placement and put everything back as it was, also after a crash
@@ -41,6 +45,8 @@ pub fn run(args: PlaceArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
         PlaceCommand::Up(args) => up::run(args, printer),
         PlaceCommand::Down(DownArgs {}) => down(printer),
         PlaceCommand::Status(args) => status::run(&args, printer),
+        PlaceCommand::Watch(args) => status::watch(&args, printer),
+        PlaceCommand::Agent(args) => agent::run(&args, printer),
     }
 }
 
