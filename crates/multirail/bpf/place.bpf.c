@@ -41,13 +41,17 @@ struct vlan {
 	__be16 proto;
 };
 
-/* As the bonding driver's layer3+4: addresses, and ports where this packet has them. */
-static __always_inline __u32 hash34(const struct __sk_buff *skb)
+/*
+ * The hash of the bonding driver's layer3+4: addresses, and ports where this packet has them. Answers 0 for what must stay on the first port:
+ * what is not IP, and what tells of Ethernet addresses, which a host takes only at the port that asked (ARP; IPv6's neighbour discovery, known
+ * by its hop limit).
+ */
+static __always_inline int parse(const struct __sk_buff *skb, __u32 *hash34)
 {
 	void *at = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = at;
 	__be16 proto;
-	__u32 hash = 0, transport = 0;
+	__u32 hash, transport = 0;
 	__be32 *both;
 
 	if (at + sizeof(*eth) > end)
@@ -76,19 +80,23 @@ static __always_inline __u32 hash34(const struct __sk_buff *skb)
 	} else if (proto == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = at;
 
-		if (at + sizeof(*ip) > end)
+		if (at + sizeof(*ip) > end || (ip->nexthdr == IPPROTO_ICMPV6 && ip->hop_limit == 255))
 			return 0;
+		hash = 0;
 		for (int i = 0; i < 4; i++)
 			hash ^= ip->saddr.in6_u.u6_addr32[i] ^ ip->daddr.in6_u.u6_addr32[i];
 		transport = ip->nexthdr;
 		at += sizeof(*ip);
+	} else {
+		return 0;
 	}
 	both = at;
 	if ((transport == IPPROTO_TCP || transport == IPPROTO_UDP) && at + sizeof(*both) <= end)
 		hash ^= *both;
 	hash ^= hash >> 16;
 	hash ^= hash >> 8;
-	return hash & 0xff;
+	*hash34 = hash & 0xff;
+	return 1;
 }
 
 static __always_inline __u32 hash2(const struct __sk_buff *skb)
@@ -170,7 +178,8 @@ int place(struct __sk_buff *skb)
 	packet.now_ns = bpf_ktime_get_ns();
 	packet.bytes = skb->len;
 	packet.hash2 = hash2(skb);
-	packet.hash34 = hash34(skb);
+	if (!parse(skb, &packet.hash34))
+		return TC_ACT_UNSPEC;
 	if (conf->policy >= BACKLOG) {
 		sk = skb->sk;
 		if (sk)
