@@ -8,7 +8,9 @@
 #define FRAME_BYTES 1514
 #define MS 1000000ULL
 /* A slot is free again, and a stream no longer busy, after this. */
-#define IDLE_NS (20 * MS)
+#define IDLE_NS (50 * MS)
+/* A stream is busy if more than this waits to be sent. */
+#define WAITING_FRAMES 2
 #define COUNT_NS (4 * MS)
 #define SAMPLE_NS (2 * MS)
 #define SAMPLE_FRAMES 32
@@ -291,12 +293,12 @@ static __always_inline void judge(struct choice *c)
 	stream->duplicates = c->packet->duplicates;
 }
 
-/* More than the first port can carry in a round trip wants more than one port. */
-static __always_inline __u32 is_busy(const struct choice *c, __u64 ns)
+/* A stream of which something waits, or did just now, could use more than it has. */
+static __always_inline __u32 is_busy(const struct choice *c)
 {
-	__u64 carried = ns ? c->packet->rtt_us * 1000ULL * 1024 / ns : 0;
-
-	return c->packet->backlog > 2 * FRAME_BYTES && c->packet->backlog > carried;
+	if (c->packet->unsent > WAITING_FRAMES * FRAME_BYTES)
+		c->stream->busy_ns = c->packet->now_ns;
+	return c->stream->busy_ns && c->stream->busy_ns + IDLE_NS > c->packet->now_ns;
 }
 
 static __always_inline __u32 adaptive(struct choice *c)
@@ -312,7 +314,7 @@ static __always_inline __u32 adaptive(struct choice *c)
 	c->wanted = c->usable;
 	ns = ns_per_kib(nth(c, 0));
 	c->step_ns = (frames > c->packet->bytes ? frames : c->packet->bytes) * ns / 1024 + 1;
-	c->is_busy = is_busy(c, ns);
+	c->is_busy = is_busy(c);
 	if (!c->is_busy) {
 		/* Where its receiver bears only so many ports, what is on the way must not be overtaken either. */
 		if (stream->width && c->packet->in_flight && stream->ports & c->usable)

@@ -132,19 +132,20 @@ static __always_inline void tell_of_stream(struct packet *packet, struct bpf_soc
 {
 	struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
 	struct tcp_sock *kernel;
-	__u32 acknowledged;
+	__u32 acknowledged, sent;
 
 	if (!tcp)
 		return;
 	acknowledged = tcp->snd_una;
+	sent = tcp->snd_nxt;
 	packet->in_flight = tcp->packets_out;
-	packet->rtt_us = tcp->srtt_us >> 3;
 	packet->segments = tcp->segs_out;
 	packet->duplicates = tcp->dsack_dups;
 	kernel = bpf_skc_to_tcp_sock(sk);
 	if (!kernel)
 		return;
 	packet->backlog = kernel->write_seq - acknowledged;
+	packet->unsent = kernel->write_seq - sent;
 	packet->is_tcp = 1;
 }
 

@@ -89,6 +89,7 @@ struct stream {
 	__u32 bad; /* and judgements in a row */
 	__u32 good;
 	__u64 judged_ns;
+	__u64 busy_ns; /* when it last had something waiting */
 };
 
 /* What a decision depends on besides the maps. */
@@ -100,7 +101,7 @@ struct packet {
 	__u32 is_tcp;	/* the fields below are known */
 	__u32 backlog;	/* bytes that the stream has not had acknowledged */
 	__u32 in_flight; /* segments */
-	__u32 rtt_us;
+	__u32 unsent;	/* of the backlog, what has not been sent yet */
 	__u32 segments; /* sent since the start */
 	__u32 duplicates; /* that the receiver told of */
 	__u32 is_looked;  /* the queues were looked at: */

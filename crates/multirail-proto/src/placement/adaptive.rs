@@ -3,7 +3,7 @@
 //! PMCME keeps a busy stream on one port, so fewer busy streams than ports leave ports idle; and it counts streams, not bytes. Here:
 //!
 //! - A stream with little to send goes, packet by packet, by the port that is free first.
-//! - A stream that has more to send than one port carries in a round trip is busy. While there are fewer busy streams to a peer than ports, each
+//! - A stream of which something waits to be sent is busy: it could use more than it has. While there are fewer busy streams to a peer than ports, each
 //!   may use all of them; from as many streams as ports on, each keeps to one port, and nothing is reordered.
 //! - Of its ports a stream uses that which would finish the packet first; of those that are alike to some frames, that which has worked
 //!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
@@ -16,7 +16,9 @@ use super::ports::{Mask, Port};
 use super::{FRAME_BYTES, MAX_PORTS, MS};
 
 /// A slot is free again, and a stream no longer busy, after this.
-const IDLE_NS: u64 = 20 * MS;
+const IDLE_NS: u64 = 50 * MS;
+/// A stream is busy if more than this waits to be sent.
+const WAITING_FRAMES: u64 = 2;
 /// How often the busy streams to a peer are counted.
 const COUNT_NS: u64 = 4 * MS;
 /// How often a stream's reordering is judged,
@@ -53,7 +55,7 @@ pub(super) fn decide(
         return Decision { port: usable.nth(packet.hash34), why: Why::Hash };
     };
     let ns = ns_per_kib(ports, usable.nth(0));
-    if !is_busy(ns, packet) {
+    if !is_busy(stream, packet) {
         // Where its receiver bears only so many ports, what is on the way must not be overtaken either.
         let kept = if stream.width > 0 && packet.in_flight > 0 { stream.ports.and(usable) } else { Mask::default() };
         let wanted = if kept.count() > 0 { kept } else { usable };
@@ -70,10 +72,12 @@ pub(super) fn decide(
     Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } }
 }
 
-/// More than the first port can carry in a round trip wants more than one port.
-fn is_busy(ns_per_kib: u64, packet: &Packet) -> bool {
-    let carried = (u64::from(packet.rtt_us) * 1000 * 1024).checked_div(ns_per_kib).unwrap_or(0);
-    u64::from(packet.backlog_bytes) > carried.max(2 * FRAME_BYTES)
+/// A stream of which something waits, or did just now, could use more than it has.
+fn is_busy(stream: &mut Stream, packet: &Packet) -> bool {
+    if u64::from(packet.unsent_bytes) > WAITING_FRAMES * FRAME_BYTES {
+        stream.busy_ns = packet.now_ns;
+    }
+    stream.busy_ns > 0 && stream.busy_ns + IDLE_NS > packet.now_ns
 }
 
 /// The port of `wanted` that finishes the packet first. With `step_ns`: ports that finish in the same step of time are alike, and of these it is

@@ -41,8 +41,8 @@ pub struct Packet {
     pub backlog_bytes: u32,
     /// Segments that are on the way.
     pub in_flight: u32,
-    /// Smoothed.
-    pub rtt_us: u32,
+    /// Of the backlog, what has not been sent yet.
+    pub unsent_bytes: u32,
     /// Segments sent since the stream began.
     pub segments: u32,
     /// Of these, those that the peer says it got twice (DSACK).
@@ -68,6 +68,8 @@ pub struct Stream {
     pub(super) good: u32,
     is_pinned: bool,
     pub(super) judged_ns: u64,
+    /// When it last had something waiting.
+    pub(super) busy_ns: u64,
     pub(super) packets: u64,
 }
 

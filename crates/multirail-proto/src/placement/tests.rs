@@ -15,7 +15,7 @@ fn bulk(now_ns: u64) -> Packet {
         is_tcp: true,
         backlog_bytes: 1 << 20,
         in_flight: 10,
-        rtt_us: 500,
+        unsent_bytes: 1 << 19,
         look: look(),
         ..Packet::default()
     }
@@ -129,7 +129,7 @@ proptest! {
             let look = (mask % 3 == 0).then_some(Look { queued_bytes: [Some(backlog_bytes % 300_000); MAX_PORTS] });
             let packet = Packet {
                 now_ns, bytes, hash34, hash2: hash34, is_tcp: mask % 5 > 0, backlog_bytes, in_flight: mask % 4,
-                rtt_us: mask % 100_000, segments: mask, duplicates: mask / 9, look,
+                unsent_bytes: mask % 100_000, segments: mask, duplicates: mask / 9, look,
             };
             let common = host.usable.and(peer.usable);
             let decision = host.decide(&mut peer, Some(&mut streams[who]), &packet);

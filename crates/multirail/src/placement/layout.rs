@@ -110,6 +110,7 @@ pub(super) struct Stream {
     pub(super) ports: u32,
     rest: [u32; 5],
     judged_ns: u64,
+    busy_ns: u64,
 }
 
 // SAFETY: all of them are plain integers without padding, and any bytes are valid values.

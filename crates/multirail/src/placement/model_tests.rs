@@ -30,7 +30,7 @@ struct Trace {
     is_tcp: u32,
     backlog: u32,
     in_flight: u32,
-    rtt_us: u32,
+    unsent: u32,
     segments: u32,
     duplicates: u32,
     is_looked: u32,
@@ -55,7 +55,7 @@ impl Trace {
             is_tcp: packet.is_tcp.into(),
             backlog: packet.backlog_bytes,
             in_flight: packet.in_flight,
-            rtt_us: packet.rtt_us,
+            unsent: packet.unsent_bytes,
             segments: packet.segments,
             duplicates: packet.duplicates,
             is_looked: packet.look.is_some().into(),
@@ -102,9 +102,9 @@ impl Kernel {
         }
         let mut host = Array::<_, [u64; 2]>::try_from(self.object.map_mut("host_state").unwrap()).unwrap();
         host.set(0, [0; 2], 0).unwrap();
-        let mut traced = Array::<_, [u64; 10]>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
+        let mut traced = Array::<_, [u64; 11]>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
         for stream in 0..STREAMS {
-            traced.set(stream as u32, [0; 10], 0).unwrap();
+            traced.set(stream as u32, [0; 11], 0).unwrap();
         }
         let config = Config {
             policy: policy as u32,
@@ -190,7 +190,7 @@ fn the_program_decides_as_its_model() {
             let backlog_bytes = if mask % 4 == 0 { backlog_bytes % 10_000 } else { backlog_bytes };
             let packet = Packet {
                 now_ns, bytes, hash2: hash34 >> 8 & 0xff, hash34: hash34 & 0xff, is_tcp: mask % 17 > 0, backlog_bytes, in_flight: mask % 3,
-                rtt_us: mask % 20_000, segments, duplicates, look,
+                unsent_bytes: if mask % 5 == 0 { mask % 3_000 } else { mask % 20_000 }, segments, duplicates, look,
             };
             let expected = host.decide(&mut peer, Some(&mut streams[who]), &packet).map(|d| (d.port, number(d.why)));
             prop_assert_eq!(kernel.decide(Trace::new(who, &packet)), expected, "{:?}", packet);
