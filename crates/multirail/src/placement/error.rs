@@ -18,7 +18,7 @@ pub enum Error {
     #[error("this kernel has no type information ({0}); it must be built with CONFIG_DEBUG_INFO_BTF")]
     Btf(String),
     /// The kernel takes no such program.
-    #[error("the kernel refused the program: {0}; Linux 5.14 or later is needed")]
+    #[error("the kernel refused the program: {0}; Linux 5.17 or later is needed")]
     Refused(String),
     /// A port cannot be used.
     #[error("port {port}: {what}")]
