@@ -4,7 +4,7 @@
 //!
 //! - A stream with little to send goes, packet by packet, by the port that is free first.
 //! - A stream of which something waits to be sent is busy: it could use more than it has. While there are fewer busy streams to a peer than ports, each
-//!   may use all of them; from as many streams as ports on, each keeps to one port, and nothing is reordered.
+//!   may use all of them; from as many streams as ports on, each keeps to one port, and is not reordered as long as it is busy.
 //! - Of its ports a stream uses that which would finish the packet first; of those that are alike to some frames, that which has worked
 //!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
 //!   of them does the same.
