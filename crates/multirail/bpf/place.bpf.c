@@ -35,7 +35,6 @@ struct sk_buff {
 #define TCQ_F_CPUSTATS 0x20
 #define TCQ_F_NOLOCK 0x100
 
-
 struct vlan {
 	__be16 tag;
 	__be16 proto;

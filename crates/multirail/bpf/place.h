@@ -17,7 +17,6 @@ struct config {
 	__u32 policy;
 	__u32 ports;
 	__u32 threshold; /* bytes, of `backlog` */
-	__u32 number;	 /* this host's among all; not needed here */
 };
 
 /* Written by the tool. `dev` is the address of the kernel's net_device, which `learn` finds. */
@@ -55,7 +54,6 @@ struct host_state {
 struct peer {
 	struct mac macs[MAX_PORTS];
 	__u32 usable; /* a bit a port number */
-	__u32 number; /* among all hosts; not needed here */
 };
 
 struct slot {

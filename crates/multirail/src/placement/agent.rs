@@ -6,7 +6,7 @@ use super::hook::{self, Hooks};
 use super::ports::{self, LinkNow, PortInfo};
 use super::program::{Tables, map_error};
 use super::state::{self, PeersFrom, Place, State};
-use super::{Error, Result, number_hosts, undo};
+use super::{Error, Result, undo};
 use crate::handshake::Token;
 use futures_util::StreamExt;
 use multirail_proto::placement::Mac;
@@ -222,8 +222,7 @@ impl Agent {
         let peers: Vec<(Vec<Mac>, u32)> =
             exchange.peers(self.now_us()).into_iter().map(|peer| (peer.macs, u32::from(peer.usable))).collect();
         if self.told_peers.as_ref() != Some(&peers) {
-            let numbered = number_hosts(self.state.ports[0].mac, &peers);
-            self.tables.set_peers(&numbered)?;
+            self.tables.set_peers(&peers)?;
             self.told_peers = Some(peers);
         }
         Ok(())

@@ -30,8 +30,6 @@ pub(super) struct Config {
     /// How many ports there are.
     pub(super) ports: u32,
     pub(super) threshold_bytes: u32,
-    /// This host's number among all hosts that are known: see [`Peer::number`].
-    pub(super) number: u32,
 }
 
 /// `ports`: an entry a port.
@@ -74,8 +72,6 @@ pub(super) struct Peer {
     pub(super) macs: [MacKey; MAX_PORTS],
     /// Bit p: port p of this host reaches port p of that one.
     pub(super) usable: u32,
-    /// Its place in the sorted list of all hosts' first addresses, this host's included: the same seen from everywhere.
-    pub(super) number: u32,
 }
 
 /// `peer_states`: by the same key, written by the program: see `bpf/place.h`.

@@ -128,19 +128,15 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
     settings::apply(&state.settings)?;
     loaded.pin(place)?;
     let mask = |macs: &Vec<Mac>| (1_u32 << macs.len().min(state.ports.len())) - 1;
-    let numbered = number_hosts(first.mac, &peers.iter().map(|macs| (macs.clone(), mask(macs))).collect::<Vec<_>>());
-    let config = Config {
-        policy: state.policy as u32,
-        ports: state.ports.len() as u32,
-        threshold_bytes: state.threshold_bytes,
-        number: numbered.own,
-    };
+    let table: Vec<(Vec<Mac>, u32)> = peers.iter().map(|macs| (macs.clone(), mask(macs))).collect();
+    let config =
+        Config { policy: state.policy as u32, ports: state.ports.len() as u32, threshold_bytes: state.threshold_bytes };
     loaded.fill(config, &state.ports, &ports::ns_per_kib(&state.ports))?;
     if state.clsact_added {
         hook::add_clsact(first.ifindex).await?;
     }
     hook::attach(first.ifindex, loaded.program()?).await?;
-    loaded.tables()?.set_peers(&numbered)?;
+    loaded.tables()?.set_peers(&table)?;
     Ok(Started { ports: state.ports.len(), peers: peers.len(), notes })
 }
 
@@ -212,32 +208,6 @@ fn read_peers(from: &PeersFrom, own: &[PortInfo]) -> Result<Vec<Vec<Mac>>> {
     let text = bytes.map_err(|reason| Error::PeersFile { path: path.clone(), reason })?;
     let own: Vec<Mac> = own.iter().map(|port| port.mac).collect();
     parse_hosts(&text, &own).map_err(|reason| Error::Peers { path: path.clone(), reason })
-}
-
-/// Peers as the program's table has them.
-struct Numbered {
-    own: u32,
-    peers: Vec<NumberedPeer>,
-}
-
-struct NumberedPeer {
-    macs: Vec<Mac>,
-    /// Bit k: port k leads there.
-    usable: u32,
-    number: u32,
-}
-
-/// Numbers hosts by the order of their first addresses, which is the same seen from each of them. `peers`: the ports of each, and which
-/// of them lead there.
-fn number_hosts(own: Mac, peers: &[(Vec<Mac>, u32)]) -> Numbered {
-    let mut firsts: Vec<Mac> = peers.iter().filter_map(|(macs, _)| macs.first()).copied().chain([own]).collect();
-    firsts.sort();
-    let number = |mac: &Mac| firsts.binary_search(mac).unwrap_or(0) as u32;
-    let numbered = |(macs, usable): &(Vec<Mac>, u32)| {
-        let number = number(macs.first()?);
-        Some(NumberedPeer { macs: macs.clone(), usable: *usable, number })
-    };
-    Numbered { own: number(&own), peers: peers.iter().filter_map(numbered).collect() }
 }
 
 /// The process that follows links and hosts in this network namespace, if there is one.

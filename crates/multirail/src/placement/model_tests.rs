@@ -1,7 +1,7 @@
 //! The program's decisions (`bpf/decide.h`) against those of its model (`multirail_proto::placement`): the same packets through both, one by
 //! one. `bpf/trace.bpf.c` runs the program's part on what a test says a packet is.
 
-use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState};
+use super::layout::{self, Config, MacKey, Peer, PeerState, Port, PortState};
 use super::test_run;
 use aya::maps::{Array, HashMap};
 use aya::programs::SchedClassifier;
@@ -15,6 +15,9 @@ const NS_PER_KIB: u64 = 81_920; // 100 Mbit/s
 const PEER: Mac = Mac([2, 0, 0, 0, 1, 0]);
 const THRESHOLD_BYTES: u32 = 7_000;
 const STREAMS: usize = 12;
+
+// SAFETY: plain integers without padding, and any bytes are valid values.
+unsafe impl aya::Pod for layout::Stream {}
 
 /// `struct trace`.
 #[repr(C)]
@@ -102,19 +105,14 @@ impl Kernel {
         }
         let mut host = Array::<_, [u64; 2]>::try_from(self.object.map_mut("host_state").unwrap()).unwrap();
         host.set(0, [0; 2], 0).unwrap();
-        let mut traced = Array::<_, [u64; 11]>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
+        let mut traced = Array::<_, layout::Stream>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
         for stream in 0..STREAMS {
-            traced.set(stream as u32, [0; 11], 0).unwrap();
+            traced.set(stream as u32, layout::Stream::default(), 0).unwrap();
         }
-        let config = Config {
-            policy: policy as u32,
-            ports: ns_per_kib.len() as u32,
-            threshold_bytes: THRESHOLD_BYTES,
-            number: 0,
-        };
+        let config = Config { policy: policy as u32, ports: ns_per_kib.len() as u32, threshold_bytes: THRESHOLD_BYTES };
         Array::<_, Config>::try_from(self.object.map_mut("config").unwrap()).unwrap().set(0, config, 0).unwrap();
         self.set_usable(Mask::first(ns_per_kib.len()), ns_per_kib);
-        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: Mask::first(ns_per_kib.len()).0, number: 1 };
+        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: Mask::first(ns_per_kib.len()).0 };
         let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
         peers.insert(MacKey::from(PEER), peer, 0).unwrap();
         let mut states =

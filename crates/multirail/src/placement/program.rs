@@ -4,7 +4,7 @@ use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState, Stream};
 use super::ports::PortInfo;
 use super::state::{self, Place};
 use super::test_run;
-use super::{Error, Numbered, Result};
+use super::{Error, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -131,22 +131,22 @@ impl Tables {
         }
     }
 
-    /// Makes the table of peers this one.
-    pub(super) fn set_peers(&mut self, table: &Numbered) -> Result<()> {
-        for peer in &table.peers {
-            let Some(first) = peer.macs.first() else { continue };
+    /// Makes the table of peers this one: of each its ports, and a bit for each that leads there.
+    pub(super) fn set_peers(&mut self, peers: &[(Vec<Mac>, u32)]) -> Result<()> {
+        for (ports, usable) in peers {
+            let Some(first) = ports.first() else { continue };
             let mut macs = [MacKey::default(); MAX_PORTS];
-            for (to, from) in macs.iter_mut().zip(&peer.macs) {
+            for (to, from) in macs.iter_mut().zip(ports) {
                 *to = (*from).into();
             }
             let key = MacKey::from(*first);
             if self.peer_states.get(&key, 0).is_err() {
                 self.peer_states.insert(key, PeerState::default(), 0).map_err(map_error)?;
             }
-            self.peers.insert(key, Peer { macs, usable: peer.usable, number: peer.number }, 0).map_err(map_error)?;
+            self.peers.insert(key, Peer { macs, usable: *usable }, 0).map_err(map_error)?;
         }
         let keys: Vec<MacKey> = self.peers.keys().filter_map(std::result::Result::ok).collect();
-        let stays = |key: &MacKey| table.peers.iter().any(|peer| peer.macs.first() == Some(&Mac::from(*key)));
+        let stays = |key: &MacKey| peers.iter().any(|(ports, _)| ports.first() == Some(&Mac::from(*key)));
         for key in keys.into_iter().filter(|key| !stays(key)) {
             // Gone already is as good.
             let _ = self.peers.remove(&key);
