@@ -106,6 +106,8 @@ pub enum Purpose {
     },
     /// Nothing of ours follows: the server answers as a plain TCP peer, which `multirail bench` measures against.
     Plain,
+    /// An edge of a pipeline: [`crate::transport::connect`].
+    Edge,
 }
 
 #[derive(Serialize, Deserialize)]

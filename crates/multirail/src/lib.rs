@@ -15,6 +15,7 @@ pub mod service;
 pub mod session;
 pub mod socket;
 pub mod stream;
+pub mod transport;
 
 pub use error::{Error, Result};
 pub use handshake::Token;

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::multicast::{self, attend, discover};
 use crate::payload::VecSink;
 use crate::session::{Accepted, ListenConfig, Listener, NewSession};
+use crate::transport::connect::Arrival;
 use crate::{Session, Strategy, Token, bench, files};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,13 @@ pub enum Request {
     MulticastPeer(multicast::PeerHello),
 }
 
+/// What an edge can be for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Edge {
+    /// Messages come back as they are.
+    Echo,
+}
+
 /// How to serve.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
@@ -93,6 +101,10 @@ pub async fn serve_attending(
             let _slot = Slot(busy);
             match accepted {
                 Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
+                Accepted::Edge(stream) => match serve_edge(stream) {
+                    Ok(()) | Err(Error::Closed) => {}
+                    Err(error) => tracing::warn!(%error, "an edge failed"),
+                },
                 Accepted::Session(new) => {
                     let peer = new.peer();
                     match block_on(serve_session(new, &served)) {
@@ -128,6 +140,14 @@ impl Drop for Slot {
 pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|source| Error::Io { what: "starting a runtime", source })?.block_on(future)
+}
+
+fn serve_edge(stream: std::net::TcpStream) -> Result<()> {
+    let arrival = Arrival::read(stream)?;
+    match postcard::take_from_bytes(arrival.edge()) {
+        Ok((Edge::Echo, [])) => bench::echo_edge(arrival),
+        _ => Err(Error::Protocol("an edge for nothing that is known here".to_owned())),
+    }
 }
 
 async fn serve_session(new: NewSession, served: &Served) -> Result<()> {

@@ -1,7 +1,9 @@
 //! The MuniSocket ping-pong (paper, section 3.2), and what it is held against: plain TCP and the ideal fixed split.
 
+mod edge;
 mod stream;
 
+pub(crate) use edge::echo_edge;
 pub(crate) use stream::absorb;
 pub use stream::{INTERVAL, MAX_STREAM, Streamed};
 

@@ -53,6 +53,8 @@ pub enum Accepted {
     Session(NewSession),
     /// A plain TCP connection, to be answered with no protocol of ours (for measuring against).
     Plain(std::net::TcpStream),
+    /// A connection for an edge of a pipeline, whose greeting follows ([`crate::transport::connect`]).
+    Edge(std::net::TcpStream),
 }
 
 /// A session that no runtime drives yet.
@@ -176,7 +178,7 @@ impl Door {
         stream.set_nodelay(true).map_err(Error::io("setting up a connection"))?;
         let mut joined = None;
         let (purpose, id) = handshake::accept(&mut stream, self.config.token.as_ref(), |purpose| match purpose {
-            Purpose::New | Purpose::Plain => Ok(SessionId::random()),
+            Purpose::New | Purpose::Plain | Purpose::Edge => Ok(SessionId::random()),
             Purpose::Control { session } | Purpose::Data { session, .. } => {
                 joined = Some(self.find(session)?);
                 Ok(session)
@@ -187,6 +189,7 @@ impl Door {
         let stream = stream.into_std().map_err(Error::io("setting up a connection"))?;
         let joining = match purpose {
             Purpose::Plain => return self.hand_on(Accepted::Plain(stream)).await,
+            Purpose::Edge => return self.hand_on(Accepted::Edge(stream)).await,
             Purpose::New => {
                 let mut state = State::new(self.config.clone());
                 state.own_ports = self.ports(local).await?;
