@@ -6,6 +6,7 @@
 pub mod channels;
 pub mod ledger;
 pub mod multicast;
+pub mod pipeline;
 pub mod placement;
 pub mod rng;
 pub mod sim;
