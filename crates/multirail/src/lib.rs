@@ -9,6 +9,7 @@ pub mod files;
 pub mod handshake;
 pub mod multicast;
 pub mod payload;
+pub mod pipeline;
 pub mod placement;
 pub mod rails;
 pub mod service;

@@ -7,7 +7,7 @@ use crate::multicast::{self, attend, discover};
 use crate::payload::VecSink;
 use crate::session::{Accepted, ListenConfig, Listener, NewSession};
 use crate::transport::connect::Arrival;
-use crate::{Session, Strategy, Token, bench, files};
+use crate::{Session, Strategy, Token, bench, files, pipeline};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -55,6 +55,14 @@ pub enum Request {
     Multicast(multicast::InviteRequest),
     /// Be a link between two members of a group.
     MulticastPeer(multicast::PeerHello),
+    /// Take part in a group of filters; it follows.
+    Pipeline,
+}
+
+/// What a session can be from a request on, to its end.
+enum Becomes {
+    Link(multicast::PeerHello),
+    Pipeline,
 }
 
 /// What an edge can be for.
@@ -62,6 +70,8 @@ pub enum Request {
 pub enum Edge {
     /// Messages come back as they are.
     Echo,
+    /// An edge of a group that this host takes part in.
+    Pipeline(pipeline::EdgeId),
 }
 
 /// How to serve.
@@ -78,14 +88,35 @@ pub async fn serve(config: ServeConfig, ready: impl FnOnce(SocketAddr)) -> Resul
     serve_attending(config, None, ready).await
 }
 
+/// As [`serve`], for a program that brings filters of its own to the pipelines of others.
+pub async fn serve_filters(
+    config: ServeConfig,
+    filters: pipeline::Filters,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<()> {
+    serve_all(config, None, filters, ready).await
+}
+
 /// As [`serve`], for a server that may be asked to end with a broadcast: `attendance` tells when.
 pub async fn serve_attending(
     config: ServeConfig,
     attendance: Option<Arc<attend::Attendance>>,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
-    let groups = multicast::Registry::new(&config.root, config.listen.session.clone());
-    let served = Arc::new(Served { root: config.root, token: config.listen.session.token.clone(), attendance, groups });
+    let filters = pipeline::Filters::built_in(&config.root);
+    serve_all(config, attendance, filters, ready).await
+}
+
+async fn serve_all(
+    config: ServeConfig,
+    attendance: Option<Arc<attend::Attendance>>,
+    filters: pipeline::Filters,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<()> {
+    let session = config.listen.session.clone();
+    let groups = multicast::Registry::new(&config.root, session.clone());
+    let pipelines = Arc::new(pipeline::Registry::new(filters, session.clone()));
+    let served = Arc::new(Served { root: config.root, token: session.token, attendance, groups, pipelines });
     let mut listener = Listener::bind(config.listen).await?;
     ready(listener.address());
     let busy = Arc::new(AtomicUsize::new(0));
@@ -101,7 +132,7 @@ pub async fn serve_attending(
             let _slot = Slot(busy);
             match accepted {
                 Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
-                Accepted::Edge(stream) => match serve_edge(stream) {
+                Accepted::Edge(stream) => match serve_edge(stream, &served) {
                     Ok(()) | Err(Error::Closed) => {}
                     Err(error) => tracing::warn!(%error, "an edge failed"),
                 },
@@ -126,6 +157,7 @@ struct Served {
     token: Option<Token>,
     attendance: Option<Arc<attend::Attendance>>,
     groups: multicast::Registry,
+    pipelines: Arc<pipeline::Registry>,
 }
 
 struct Slot(Arc<AtomicUsize>);
@@ -142,10 +174,11 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     runtime.map_err(|source| Error::Io { what: "starting a runtime", source })?.block_on(future)
 }
 
-fn serve_edge(stream: std::net::TcpStream) -> Result<()> {
+fn serve_edge(stream: std::net::TcpStream, served: &Served) -> Result<()> {
     let arrival = Arrival::read(stream)?;
     match postcard::take_from_bytes(arrival.edge()) {
         Ok((Edge::Echo, [])) => bench::echo_edge(arrival),
+        Ok((Edge::Pipeline(id), [])) => served.pipelines.arrive(id, arrival),
         _ => Err(Error::Protocol("an edge for nothing that is known here".to_owned())),
     }
 }
@@ -154,12 +187,13 @@ async fn serve_session(new: NewSession, served: &Served) -> Result<()> {
     let (peer, mut session) = (new.peer(), new.start());
     match answer(&mut session, served).await? {
         None => Ok(()),
-        Some(hello) => multicast::serve_peer(&served.groups, session, peer, hello).await,
+        Some(Becomes::Link(hello)) => multicast::serve_peer(&served.groups, session, peer, hello).await,
+        Some(Becomes::Pipeline) => pipeline::serve(&served.pipelines, session).await,
     }
 }
 
 /// Answers a session's requests until the client closes it, or has it be something else.
-async fn answer(session: &mut Session, served: &Served) -> Result<Option<multicast::PeerHello>> {
+async fn answer(session: &mut Session, served: &Served) -> Result<Option<Becomes>> {
     let root = served.root.as_path();
     loop {
         let request = match receive(session).await {
@@ -178,7 +212,8 @@ async fn answer(session: &mut Session, served: &Served) -> Result<Option<multica
             Request::Get(request) => files::serve_get(session, root, request).await?,
             Request::Measure(request) => discover::serve_measure(session, request, served.token.as_ref()).await?,
             Request::Multicast(request) => multicast::serve_invite(&served.groups, session, request).await?,
-            Request::MulticastPeer(hello) => return Ok(Some(hello)),
+            Request::MulticastPeer(hello) => return Ok(Some(Becomes::Link(hello))),
+            Request::Pipeline => return Ok(Some(Becomes::Pipeline)),
             Request::Attend => attend::serve_attend(session, served.attendance.as_deref()).await?,
         }
     }

@@ -45,7 +45,7 @@ impl Dealer {
 
     /// The copy that gets the next buffer, which is now on the way. `None`: an acknowledgement must come first, or
     /// nobody is left ([`Dealer::is_anybody_left`]).
-    pub fn next(&mut self) -> Option<usize> {
+    pub fn deal(&mut self) -> Option<usize> {
         let count = self.consumers.len();
         let in_turn = (0..count).map(|i| (self.turn + i) % count).filter(|c| !self.consumers[*c].gone);
         let chosen = match self.schedule {
@@ -115,23 +115,23 @@ mod tests {
     #[test]
     fn round_robin_waits_for_the_one_whose_turn_it_is() {
         let mut dealer = Dealer::new(Schedule::RoundRobin, 1, 3, 1);
-        assert_eq!([dealer.next(), dealer.next(), dealer.next()], [Some(1), Some(2), Some(0)]);
+        assert_eq!([dealer.deal(), dealer.deal(), dealer.deal()], [Some(1), Some(2), Some(0)]);
         dealer.acknowledged(0).unwrap();
-        assert_eq!(dealer.next(), None, "copy 1 has not started");
+        assert_eq!(dealer.deal(), None, "copy 1 has not started");
         dealer.gone(1);
-        assert_eq!(dealer.next(), None, "copy 2 has not started");
+        assert_eq!(dealer.deal(), None, "copy 2 has not started");
         dealer.acknowledged(2).unwrap();
-        assert_eq!([dealer.next(), dealer.next()], [Some(2), Some(0)]);
+        assert_eq!([dealer.deal(), dealer.deal()], [Some(2), Some(0)]);
     }
 
     #[test]
     fn demand_goes_to_whoever_has_least_to_start_on() {
         let mut dealer = Dealer::new(Schedule::DemandDriven, 2, 2, 0);
-        assert_eq!([dealer.next(), dealer.next(), dealer.next()], [Some(0), Some(1), Some(0)]);
+        assert_eq!([dealer.deal(), dealer.deal(), dealer.deal()], [Some(0), Some(1), Some(0)]);
         dealer.acknowledged(0).unwrap();
         dealer.acknowledged(0).unwrap();
-        assert_eq!([dealer.next(), dealer.next(), dealer.next()], [Some(0), Some(1), Some(0)]);
-        assert_eq!(dealer.next(), None);
+        assert_eq!([dealer.deal(), dealer.deal(), dealer.deal()], [Some(0), Some(1), Some(0)]);
+        assert_eq!(dealer.deal(), None);
         assert_eq!(dealer.acknowledged(1), Ok(()));
         assert_eq!(dealer.acknowledged(1), Ok(()));
         assert_eq!(dealer.acknowledged(1), Err(NotSent));
@@ -150,7 +150,7 @@ mod tests {
             for step in steps {
                 let copy = usize::from(step) % copies;
                 match step {
-                    0..10 => match dealer.next() {
+                    0..10 => match dealer.deal() {
                         Some(to) => {
                             prop_assert!(!gone[to] && has[to] < window);
                             if demand {

@@ -72,9 +72,9 @@ mod tests {
             let mut connection = connect(dial).unwrap();
             for (i, bytes) in [0, 1, 8, 4095, 16 << 10, 65537, 3 << 20, 1].into_iter().enumerate() {
                 let body: Vec<u8> = (0..bytes).map(|b| (b * 7 + i) as u8).collect();
-                connection.push(Message { head: [i as u8; 32], body: body.clone().into() });
+                connection.push(Message { head: [i as u8; 24], body: body.clone().into() });
                 let back = pull(&mut connection, &bell).unwrap();
-                assert_eq!(back.head, [i as u8; 32]);
+                assert_eq!(back.head, [i as u8; 24]);
                 assert!(*back.body == body, "{transport}: a body of {bytes} bytes");
             }
         }

@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 /// Bytes that travel beside a message's body, for its owner's use.
-pub const HEAD_BYTES: usize = 32;
+pub const HEAD_BYTES: usize = 24;
 /// A body may have so many bytes where nothing else is said.
 pub const DEFAULT_LIMIT_BYTES: u64 = 64 << 20;
 

@@ -1,0 +1,56 @@
+//! Filters that a host can make by name, with parameters.
+
+use super::copy::Make;
+use super::error::{PipelineError, Result};
+use super::filter::{Failure, Filter, Place};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Makes a filter of one kind: with the parameters of the group's author, for one copy.
+type Maker = Arc<dyn Fn(&Value, &Place) -> Result<Box<dyn Filter>, Failure> + Send + Sync>;
+
+/// The kinds of filters that a host knows.
+#[derive(Clone, Default)]
+pub struct Filters {
+    makers: BTreeMap<String, Maker>,
+}
+
+impl Filters {
+    /// None.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kind. `make` gets the parameters as they stand in the group's description, and which copy it is for.
+    pub fn with<F: Filter + 'static>(
+        mut self,
+        kind: &str,
+        make: impl Fn(&Value, &Place) -> Result<F, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        let maker: Maker = Arc::new(move |parameters, place| Ok(Box::new(make(parameters, place)?)));
+        self.makers.insert(kind.to_owned(), maker);
+        self
+    }
+
+    /// Their names.
+    pub fn kinds(&self) -> Vec<String> {
+        self.makers.keys().cloned().collect()
+    }
+
+    pub(super) fn make(&self, kind: &str, parameters: Value) -> Result<Make> {
+        let maker = self.makers.get(kind).cloned().ok_or_else(|| PipelineError::Unknown {
+            what: "the kind of filter",
+            name: kind.to_owned(),
+            known: self.kinds(),
+        })?;
+        Ok(Arc::new(move |place| maker(&parameters, place)))
+    }
+}
+
+impl fmt::Debug for Filters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.makers.keys()).finish()
+    }
+}
