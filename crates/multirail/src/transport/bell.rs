@@ -8,13 +8,20 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Nobody sleeps longer before looking for himself.
 pub const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// How long a thread looks at the word before it sleeps, if waits are usually as short.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long a thread looks at the word before it sleeps. Longer than it takes two sleepers to wake each other: else two that only
+/// wait for each other would never find out that neither needs to sleep.
+const SPIN: Duration = Duration::from_micros(100);
+/// After so many times that looking was in vain, it is tried only now and then.
+const MAX_VAIN: u32 = 2;
+/// Every so many waits, then.
+const TRY_EVERY: u32 = 8;
+/// Looks before it thinks of the time, and of others.
+const LOOKS: u32 = 64;
 const PAGE_BYTES: usize = 4096;
 /// Nobody may make the page smaller: this process would be killed when it looks.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -29,8 +36,8 @@ pub struct Bell {
     page: NonNull<Page>,
     memory: OwnedFd,
     event: OwnedFd,
-    /// What waits took lately, smoothed; decides whether looking pays.
-    usual_wait_ns: AtomicU64,
+    /// How often in a row looking at the word did not spare the sleep.
+    vain: AtomicU32,
 }
 
 #[repr(C)]
@@ -72,7 +79,7 @@ impl Bell {
 
     fn of(memory: OwnedFd, event: OwnedFd) -> io::Result<Arc<Self>> {
         let page = map(&memory, PAGE_BYTES)?.cast();
-        Ok(Arc::new(Self { page, memory, event, usual_wait_ns: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { page, memory, event, vain: AtomicU32::new(0) }))
     }
 
     /// The two descriptors that another process needs for ringing.
@@ -106,33 +113,38 @@ impl Bell {
 
     /// Sleeps until the bell has rung since `seen`, one of `fds` is ready, `until` has come, or [`LONGEST_SLEEP`] is over.
     pub fn wait(&self, seen: u32, fds: &mut Vec<libc::pollfd>, until: Option<Instant>) -> io::Result<()> {
-        let since = Instant::now();
-        let longest = until.map_or(LONGEST_SLEEP, |u| u.saturating_duration_since(since).min(LONGEST_SLEEP));
+        if fds.is_empty() && self.spin(seen, until) {
+            return Ok(());
+        }
+        let longest = until.map_or(LONGEST_SLEEP, |u| u.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP));
         if fds.is_empty() {
-            let usual = Duration::from_nanos(self.usual_wait_ns.load(Ordering::Relaxed));
-            if usual < SPIN && self.spin(seen, since) {
-                self.learn(since.elapsed());
-                return Ok(());
-            }
-            self.sleep(ON_WORD, seen, || sleep_on(&self.page().rings, seen, longest))?;
+            self.sleep(ON_WORD, seen, || sleep_on(&self.page().rings, seen, longest))
         } else {
             fds.push(libc::pollfd { fd: self.event.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-            self.sleep(IN_POLL, seen, || self.poll(fds, longest))?;
+            self.sleep(IN_POLL, seen, || self.poll(fds, longest))
         }
-        self.learn(since.elapsed());
-        Ok(())
     }
 
     /// Looks for a while; true if it rang. It yields, for whoever shall ring may need this processor.
-    fn spin(&self, seen: u32, since: Instant) -> bool {
+    fn spin(&self, seen: u32, until: Option<Instant>) -> bool {
+        let vain = self.vain.load(Ordering::Relaxed);
+        if vain > MAX_VAIN && !vain.is_multiple_of(TRY_EVERY) {
+            self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
+            return self.page().rings.load(Ordering::Acquire) != seen;
+        }
+        let mut end = None;
         loop {
-            for _ in 0..64 {
+            for _ in 0..LOOKS {
                 if self.page().rings.load(Ordering::Acquire) != seen {
+                    self.vain.store(0, Ordering::Relaxed);
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if since.elapsed() >= SPIN {
+            let now = Instant::now();
+            let end = *end.get_or_insert_with(|| until.map_or(now + SPIN, |u| u.min(now + SPIN)));
+            if now >= end {
+                self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
                 return false;
             }
             std::thread::yield_now();
@@ -162,12 +174,6 @@ impl Bell {
             unsafe { libc::read(self.event.as_raw_fd(), counter.as_mut_ptr().cast(), counter.len()) };
         }
         Ok(())
-    }
-
-    fn learn(&self, waited: Duration) {
-        let usual = self.usual_wait_ns.load(Ordering::Relaxed);
-        let waited = waited.as_nanos().min(1_000_000) as u64;
-        self.usual_wait_ns.store(usual - usual / 8 + waited / 8, Ordering::Relaxed);
     }
 
     fn page(&self) -> &Page {
@@ -227,6 +233,6 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
