@@ -5,11 +5,13 @@
 //! sends                                 receives
 //!   handshake with Purpose::Edge  <->
 //!   Hello  which edge, offers      ->
-//!                                 <-    Reply  the transport, or why not
+//!                                 <-    Reply  the transport; or what to try first; or why not
+//!   Answer  how trying went        ->
 //! ```
 //!
 //! With `tcp` the same connection then carries the messages.
 
+use super::shm::meet::{Coming, Machine, Meeting, Place};
 use super::tcp::Tcp;
 use super::{Bell, Connection, Transport};
 use crate::error::{Error, Result};
@@ -27,6 +29,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// No greeting is longer.
 const MAX_PACKET_BYTES: usize = 16 << 10;
+/// A server that has not chosen after so many never will.
+const MAX_REPLIES: usize = 4;
 
 /// What an edge is made with.
 #[derive(Debug, Clone, Copy)]
@@ -55,25 +59,51 @@ pub struct Arrival {
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     edge: Vec<u8>,
+    /// Those that it can do, whatever the order.
     offers: Vec<Transport>,
+    /// For `shm`.
+    machine: Option<Machine>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
     Accepted(Transport),
     Refused(String),
+    /// Bring rings to this place, and answer.
+    Meet(Place),
 }
+
+/// How it went; if not well, why.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer(Result<(), String>);
 
 /// Makes an edge. It blocks, for some seconds at most.
 pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
     let mut stream = prove(dial)?;
-    let offers = dial.transport.map_or(vec![Transport::Tcp], |only| vec![only]);
-    send(&mut stream, &Hello { edge: dial.edge.to_vec(), offers })?;
-    match receive(&mut stream)? {
-        Reply::Accepted(Transport::Tcp) => Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?)),
-        Reply::Accepted(other) => Err(Error::Protocol(format!("it chose {other}, which was not offered"))),
-        Reply::Refused(why) => Err(Error::Aborted(why)),
+    let offers = dial.transport.map_or_else(|| vec![Transport::Shm, Transport::Tcp], |only| vec![only]);
+    let machine = offers.contains(&Transport::Shm).then(Machine::here).flatten();
+    send(&mut stream, &Hello { edge: dial.edge.to_vec(), offers: offers.clone(), machine })?;
+    let mut coming = None;
+    for _ in 0..MAX_REPLIES {
+        match receive(&mut stream)? {
+            Reply::Meet(place) => {
+                let came = Coming::to(&place, dial.bell).map_err(|error| error.to_string());
+                let (answer, came) = came.map_or_else(|error| (Err(error), None), |came| (Ok(()), Some(came)));
+                coming = came;
+                send(&mut stream, &Answer(answer))?;
+            }
+            Reply::Accepted(Transport::Shm) if coming.is_some() => {
+                let made = coming.take().expect("it is there").finish(dial.limit_bytes);
+                return Ok(Box::new(made.map_err(Error::io("sharing memory with a stream's peer"))?));
+            }
+            Reply::Accepted(Transport::Tcp) if offers.contains(&Transport::Tcp) => {
+                return Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?));
+            }
+            Reply::Accepted(other) => return Err(Error::Protocol(format!("it chose {other}, which was not offered"))),
+            Reply::Refused(why) => return Err(Error::Aborted(why)),
+        }
     }
+    Err(Error::Protocol("it does not come to a choice of transport".to_owned()))
 }
 
 fn prove(dial: Dial<'_>) -> Result<TcpStream> {
@@ -102,14 +132,45 @@ impl Arrival {
     }
 
     /// Makes it, for the owner of `bell`.
-    pub fn accept(mut self, _bell: &Arc<Bell>, limit_bytes: u64) -> Result<Box<dyn Connection>> {
-        if !self.hello.offers.contains(&Transport::Tcp) {
-            let why = format!("no common transport among {:?}", self.hello.offers);
-            send(&mut self.stream, &Reply::Refused(why.clone()))?;
-            return Err(Error::Protocol(why));
+    pub fn accept(mut self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Box<dyn Connection>> {
+        let mut why = format!("no common transport among {:?}", self.hello.offers);
+        if self.hello.offers.contains(&Transport::Shm) {
+            match self.meet(bell, limit_bytes)? {
+                Ok(made) => return Ok(made),
+                Err(failed) => {
+                    tracing::debug!(why = failed, "no shared memory with the peer of a stream");
+                    why = format!("no shared memory: {failed}");
+                }
+            }
         }
-        send(&mut self.stream, &Reply::Accepted(Transport::Tcp))?;
-        Ok(Box::new(Tcp::new(self.stream, limit_bytes)?))
+        if self.hello.offers.contains(&Transport::Tcp) {
+            send(&mut self.stream, &Reply::Accepted(Transport::Tcp))?;
+            return Ok(Box::new(Tcp::new(self.stream, limit_bytes)?));
+        }
+        send(&mut self.stream, &Reply::Refused(why.clone()))?;
+        Err(Error::Protocol(why))
+    }
+
+    /// Tries to share memory; the inner error says why it did not work, and the peer waits for another choice.
+    fn meet(&mut self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Result<Box<dyn Connection>, String>> {
+        if self.hello.machine.is_none() || self.hello.machine != Machine::here() {
+            return Ok(Err("the two processes are not on one machine and network namespace".to_owned()));
+        }
+        let meeting = match Meeting::open() {
+            Ok(meeting) => meeting,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        send(&mut self.stream, &Reply::Meet(meeting.place().clone()))?;
+        if let Answer(Err(why)) = receive(&mut self.stream)? {
+            return Ok(Err(why));
+        }
+        match meeting.accept(bell, limit_bytes) {
+            Ok(made) => {
+                send(&mut self.stream, &Reply::Accepted(Transport::Shm))?;
+                Ok(Ok(Box::new(made)))
+            }
+            Err(error) => Ok(Err(error.to_string())),
+        }
     }
 
     /// Says why not.
