@@ -72,6 +72,15 @@ pub enum Edge {
     Echo,
     /// An edge of a group that this host takes part in.
     Pipeline(pipeline::EdgeId),
+    /// Messages say what is done with them: [`bench::curve`].
+    Measure,
+}
+
+impl Edge {
+    /// As [`crate::transport::connect::Dial::edge`] wants it.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("enums of this kind always encode")
+    }
 }
 
 /// How to serve.
@@ -179,6 +188,7 @@ fn serve_edge(stream: std::net::TcpStream, served: &Served) -> Result<()> {
     match postcard::take_from_bytes(arrival.edge()) {
         Ok((Edge::Echo, [])) => bench::echo_edge(arrival),
         Ok((Edge::Pipeline(id), [])) => served.pipelines.arrive(id, arrival),
+        Ok((Edge::Measure, [])) => bench::measure_edge(arrival),
         _ => Err(Error::Protocol("an edge for nothing that is known here".to_owned())),
     }
 }

@@ -1,9 +1,9 @@
 //! What edges of pipelines are measured against.
 
+use super::curve::pull;
 use crate::error::Result;
 use crate::transport::connect::Arrival;
-use crate::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, wait};
-use std::sync::Arc;
+use crate::transport::{Bell, DEFAULT_LIMIT_BYTES};
 
 /// Sends every message back, until the peer closes.
 pub(crate) fn echo_edge(arrival: Arrival) -> Result<()> {
@@ -16,21 +16,10 @@ pub(crate) fn echo_edge(arrival: Arrival) -> Result<()> {
     }
 }
 
-/// The next message. What is still to be sent goes on meanwhile.
-fn pull(connection: &mut Box<dyn Connection>, bell: &Arc<Bell>) -> Result<crate::transport::Message> {
-    loop {
-        let seen = bell.seen();
-        connection.flush()?;
-        if let Some(message) = connection.pull()? {
-            return Ok(message);
-        }
-        wait(bell, seen, std::iter::once(&mut *connection), None)?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::curve::{PlainLine, curve, point};
     use crate::service::{self, Edge, ServeConfig};
     use crate::session::ListenConfig;
     use crate::transport::connect::{Dial, connect};
@@ -55,11 +44,27 @@ mod tests {
     }
 
     #[test]
+    fn a_curve_has_its_points_for_every_line() {
+        let config = Config { token: Some(Token::new(b"what both know")), ..Config::default() };
+        let address = served(&config).to_string();
+        let effort = std::time::Duration::from_millis(2);
+        let sizes = [0, 1, 100_000, 3 << 20];
+        for (asked, chosen) in [(Some(Transport::Tcp), Transport::Tcp), (None, Transport::Shm)] {
+            let (transport, points) = curve(&address, &config, asked, &sizes, effort).unwrap();
+            assert_eq!(transport, chosen);
+            assert!(points.iter().map(|p| p.message_bytes).eq(sizes));
+            assert!(points.iter().all(|p| p.one_way_us > 0.0 && p.bandwidth_bytes_s.is_finite()));
+        }
+        let mut plain = PlainLine::dial(&address, config.token.as_ref()).unwrap();
+        assert!(point(&mut plain, 100_000, effort).unwrap().bandwidth_bytes_s > 0.0);
+    }
+
+    #[test]
     fn messages_of_all_sizes_come_back_as_they_were() {
         let config = Config { token: Some(Token::new(b"what both know")), ..Config::default() };
         let address = served(&config).to_string();
-        let edge = postcard::to_allocvec(&Edge::Echo).unwrap();
-        for transport in [Transport::Tcp] {
+        let edge = Edge::Echo.encode();
+        for transport in [Transport::Tcp, Transport::Shm] {
             let bell = Bell::new().unwrap();
             let dial = Dial {
                 host: &address,
@@ -70,6 +75,7 @@ mod tests {
                 limit_bytes: DEFAULT_LIMIT_BYTES,
             };
             let mut connection = connect(dial).unwrap();
+            assert_eq!(connection.transport(), transport);
             for (i, bytes) in [0, 1, 8, 4095, 16 << 10, 65537, 3 << 20, 1].into_iter().enumerate() {
                 let body: Vec<u8> = (0..bytes).map(|b| (b * 7 + i) as u8).collect();
                 connection.push(Message { head: [i as u8; 24], body: body.clone().into() });

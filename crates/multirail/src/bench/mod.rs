@@ -1,8 +1,10 @@
 //! The MuniSocket ping-pong (paper, section 3.2), and what it is held against: plain TCP and the ideal fixed split.
 
+pub mod curve;
 mod edge;
 mod stream;
 
+pub(crate) use curve::measure_edge;
 pub(crate) use edge::echo_edge;
 pub(crate) use stream::absorb;
 pub use stream::{INTERVAL, MAX_STREAM, Streamed};
@@ -80,7 +82,7 @@ pub(crate) async fn echo(
     Ok(())
 }
 
-/// The server's half of plain TCP: the client says how long messages are, then each is sent back.
+/// The server's half of plain TCP: the client says how long messages are, then each is sent back, or all are taken.
 pub(crate) fn echo_plain(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -90,13 +92,19 @@ pub(crate) fn echo_plain(mut stream: TcpStream) -> std::io::Result<()> {
         let rounds = &mut [0; 8];
         stream.read_exact(rounds)?;
         let (length, rounds) = (u64::from_le_bytes(length), u64::from_le_bytes(*rounds));
+        let (take, rounds) = (rounds & curve::TAKE != 0, rounds & !curve::TAKE);
         if length > MAX_MESSAGE_BYTES {
             return Err(std::io::Error::other("a message longer than the benchmark allows"));
         }
         let mut buffer = vec![0; length as usize];
         for _ in 0..rounds {
             stream.read_exact(&mut buffer)?;
-            stream.write_all(&buffer)?;
+            if !take {
+                stream.write_all(&buffer)?;
+            }
+        }
+        if take {
+            stream.write_all(&[0])?;
         }
     }
 }

@@ -1,11 +1,14 @@
 //! `multirail bench`: the MuniSocket ping-pong, every strategy beside plain TCP and the ideal, in one run.
 
 mod stream;
+mod transports;
 
 use super::{SessionArgs, host_address};
 use crate::printer::Printer;
 use anyhow::Context;
+use clap::builder::ArgPredicate;
 use multirail::bench::{Bench, MAX_MESSAGE_BYTES, MAX_STREAM, Measured};
+use multirail::transport::Transport;
 use multirail::{Session, Strategy, service};
 use multirail_proto::units::{effective_mbit_s, format_size, parse_rate_mbit_s, parse_size};
 use serde::Serialize;
@@ -19,14 +22,22 @@ use std::process::ExitCode;
     --oracle-rates, a plain connection a rail. Figures are medians over the repeats; within one repeat all lines run one after \
     the other, and ratio_to_tcp is taken repeat by repeat.\n\n\
     A stream's figures are what the receiving application got, with a new session for each repeat:\n  \
-    multirail bench node2 --pattern stream --sizes 64k --strategies adaptive --seconds 10"
+    multirail bench node2 --pattern stream --sizes 64k --strategies adaptive --seconds 10\n\n\
+    What can carry an edge of a pipeline, one way, beside plain TCP:\n  \
+    multirail bench localhost --transports tcp,shm"
 )]
 pub struct BenchArgs {
     /// Host that runs `multirail serve`
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
     /// Message sizes
-    #[arg(long, value_delimiter = ',', default_value = "1k,8k,64k,512k,4m", value_parser = size)]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1k,8k,64k,512k,4m",
+        default_value_if("transports", ArgPredicate::IsPresent, "1,8,64,512,4k,16k,64k,256k,1m,4m,16m"),
+        value_parser = size
+    )]
     sizes: Vec<u64>,
     /// `ping-pong` sends each message there and back; `stream` sends one way, one message behind the other
     #[arg(long, value_enum, default_value_t = Pattern::PingPong)]
@@ -37,6 +48,9 @@ pub struct BenchArgs {
     /// What to measure: tcp, oracle, or a strategy
     #[arg(long, value_delimiter = ',', default_value = "tcp,single,equal-partition,shared-counter,two-ended,adaptive")]
     strategies: Vec<Line>,
+    /// Measure these transports beside plain TCP, instead of strategies: tcp, shm, striped, ucx
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["strategies", "pattern", "oracle_rates"], value_parser = transport)]
+    transports: Vec<Transport>,
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -90,6 +104,13 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+fn transport(text: &str) -> Result<Transport, String> {
+    match text.parse()? {
+        Transport::Memory => Err("memory is within one process; there is nothing to connect to".to_owned()),
+        between => Ok(between),
+    }
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     parse_rate_mbit_s(text).map_err(|e| e.to_string())
 }
@@ -114,6 +135,9 @@ struct Row {
 }
 
 pub fn run(args: BenchArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
+    if !args.transports.is_empty() {
+        return transports::measure(&args, &args.transports, printer);
+    }
     service::block_on(async {
         Ok(match args.pattern {
             Pattern::PingPong => measure(&args, printer).await,
