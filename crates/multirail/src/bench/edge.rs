@@ -23,7 +23,7 @@ mod tests {
     use crate::service::{self, Edge, ServeConfig};
     use crate::session::ListenConfig;
     use crate::transport::connect::{Dial, connect};
-    use crate::transport::{Message, Transport};
+    use crate::transport::{HEAD_BYTES, Message, Transport};
     use crate::{Config, Token};
 
     /// A server on loopback for the time of a test.
@@ -78,9 +78,9 @@ mod tests {
             assert_eq!(connection.transport(), transport);
             for (i, bytes) in [0, 1, 8, 4095, 16 << 10, 65537, 3 << 20, 1].into_iter().enumerate() {
                 let body: Vec<u8> = (0..bytes).map(|b| (b * 7 + i) as u8).collect();
-                connection.push(Message { head: [i as u8; 24], body: body.clone().into() });
+                connection.push(Message { head: [i as u8; HEAD_BYTES], body: body.clone().into() });
                 let back = pull(&mut connection, &bell).unwrap();
-                assert_eq!(back.head, [i as u8; 24]);
+                assert_eq!(back.head, [i as u8; HEAD_BYTES]);
                 assert!(*back.body == body, "{transport}: a body of {bytes} bytes");
             }
         }

@@ -3,9 +3,9 @@
 use super::filter::Stop;
 use super::wire::{Head, Kind};
 use crate::error::{Error, Result};
-use crate::transport::{Buffer, Connection};
+use crate::transport::{Buffer, Connection, Message, Transport, Wake};
 use multirail_proto::pipeline::Dealer;
-use multirail_proto::pipeline::keep::Kept;
+use multirail_proto::pipeline::keep::{Kept, MAX_OPEN, Remembered, Seen};
 use std::collections::VecDeque;
 
 /// The other end of an edge.
@@ -22,7 +22,7 @@ pub(super) struct Input {
     /// Which of the filter's input streams.
     pub stream: usize,
     pub peer: Peer,
-    /// If the producer dies, others do its work again.
+    /// If the producer dies, others do its work again, and ask what came of it.
     pub is_spare: bool,
     /// The producer keeps buffers until it hears that they are done.
     pub keeps: bool,
@@ -32,8 +32,12 @@ pub(super) struct Input {
     /// It has ended this unit of work, or is gone.
     pub ended: bool,
     pub gone: bool,
-    /// What came before its turn, while a `Go` was looked for.
-    pub early: VecDeque<(Head, Buffer)>,
+    /// What came before its turn, while questions were looked for.
+    early: VecDeque<(Head, Buffer)>,
+    /// Where it is a spare.
+    pub remembered: Remembered,
+    /// Not answered yet: origin, and the dead copy.
+    pub asked: Vec<(u64, u16)>,
 }
 
 /// An output stream.
@@ -56,7 +60,33 @@ pub(super) struct Edge {
     pub gone: bool,
 }
 
+/// What is left of a connection: the other end sees that it is closed.
+#[derive(Debug)]
+struct Gone;
+
+impl Connection for Gone {
+    fn transport(&self) -> Transport {
+        Transport::Memory
+    }
+    fn push(&mut self, _: Message) {}
+    fn flush(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+    fn pull(&mut self) -> Result<Option<Message>> {
+        Err(Error::Closed)
+    }
+    fn sleep(&mut self) -> Result<Wake> {
+        Ok(Wake::Bell)
+    }
+}
+
 impl Input {
+    /// Nothing more is taken from it than what is here.
+    pub fn lose(&mut self) {
+        self.gone = true;
+        self.connection = Box::new(Gone);
+    }
+
     pub fn new(stream: usize, peer: Peer, window: u32, connection: Box<dyn Connection>) -> Self {
         Self {
             stream,
@@ -68,15 +98,16 @@ impl Input {
             ended: false,
             gone: false,
             early: VecDeque::new(),
+            remembered: Remembered::default(),
+            asked: Vec::new(),
         }
     }
 
     /// The next data or end of this unit.
-    pub fn next(&mut self, unit: u32, going: &mut Vec<u64>) -> Result<Option<(Head, Buffer)>> {
+    pub fn next(&mut self, unit: u32) -> Result<Option<(Head, Buffer)>> {
         let next = match self.early.pop_front() {
             Some(early) => Some(early),
-            None if self.gone => return Err(Error::Closed),
-            None => self.pull(going)?,
+            None => self.pull()?,
         };
         match next {
             Some((head, _)) if head.unit != unit => {
@@ -86,9 +117,14 @@ impl Input {
         }
     }
 
-    /// Looks for `Go`s beyond the buffers that wait.
-    pub fn look_ahead(&mut self, going: &mut Vec<u64>) -> Result<()> {
-        while let Some(next) = self.pull(going)? {
+    /// Whether anything of it is still to be taken.
+    pub fn is_over(&self) -> bool {
+        self.gone && self.early.is_empty()
+    }
+
+    /// Looks for questions beyond the buffers that wait.
+    pub fn look_ahead(&mut self) -> Result<()> {
+        while let Some(next) = self.pull()? {
             self.early.push_back(next);
             // The buffers and the end of this unit, and those of the next one.
             if self.early.len() as u64 > 2 * u64::from(self.window) + 2 {
@@ -98,29 +134,45 @@ impl Input {
         Ok(())
     }
 
-    fn pull(&mut self, going: &mut Vec<u64>) -> Result<Option<(Head, Buffer)>> {
+    fn pull(&mut self) -> Result<Option<(Head, Buffer)>> {
         while let Some(message) = self.connection.pull()? {
             let head = Head::of(&message)?;
-            match head.kind {
-                Kind::Data | Kind::End => return Ok(Some((head, message.body))),
-                Kind::Go if self.keeps => going.push(head.number),
-                other => return Err(Error::Protocol(format!("{other:?} from a producer"))),
+            match (head.kind, head.replay) {
+                (Kind::Data | Kind::End, _) => {
+                    if self.is_spare && head.origin != 0 {
+                        self.remembered.came(head.origin, head.of.into());
+                    }
+                    return Ok(Some((head, message.body)));
+                }
+                (Kind::Ask, Some(dead)) if self.is_spare && self.asked.len() < MAX_OPEN => {
+                    self.asked.push((head.origin, dead));
+                }
+                (other, _) => return Err(Error::Protocol(format!("{other:?} from a producer"))),
             }
         }
         Ok(None)
     }
 
     /// Tells the producer how far a buffer is.
-    pub fn answer(&mut self, kind: Kind, unit: u32, number: u64) {
-        self.connection.push(Head { kind, unit, number, tag: 0 }.alone());
+    pub fn answer(&mut self, head: Head) {
+        self.connection.push(head.alone());
         // If it is lost, reading will notice.
         let _ = self.connection.flush();
     }
 }
 
 impl Output {
-    /// Takes what a consumer's copy tells; `started` gets the numbers of buffers that it has started on.
-    pub fn pull(&mut self, to: usize, started: &mut Vec<u64>) -> Result<()> {
+    /// A copy gets nothing more.
+    pub fn lose(&mut self, to: usize) -> Vec<(u64, (Head, Buffer))> {
+        self.dealer.gone(to);
+        let edge = &mut self.edges[to];
+        edge.gone = true;
+        edge.connection = Box::new(Gone);
+        edge.kept.take()
+    }
+
+    /// Takes what a consumer's copy tells.
+    pub fn pull(&mut self, to: usize, told: &mut Told) -> Result<()> {
         let edge = &mut self.edges[to];
         if edge.gone {
             return Ok(());
@@ -128,27 +180,36 @@ impl Output {
         edge.connection.flush()?;
         while let Some(message) = edge.connection.pull()? {
             let head = Head::of(&message)?;
-            let number = head.number;
             let fits = match head.kind {
                 Kind::Started => {
-                    started.push(number);
+                    told.started.push(head.number);
                     self.dealer.acknowledged(to).is_ok()
                 }
-                Kind::Ready | Kind::Done if number <= self.forgiven => true,
-                Kind::Ready => {
-                    edge.connection.push(Head { kind: Kind::Go, ..head }.alone());
-                    edge.connection.flush()?;
-                    edge.kept.release(number).is_ok()
+                Kind::Done => edge.kept.done(head.number).is_ok() || head.number <= self.forgiven,
+                Kind::Answer => {
+                    told.answers.push(Seen {
+                        origin: head.origin,
+                        came: head.replay.unwrap_or(0).into(),
+                        of: head.of.into(),
+                    });
+                    true
                 }
-                Kind::Done => edge.kept.done(number).is_ok(),
-                Kind::Data | Kind::End | Kind::Go => false,
+                Kind::Data | Kind::End | Kind::Ask => false,
             };
             if !fits {
-                return Err(Error::Protocol(format!("{:?} of buffer {number} from a consumer", head.kind)));
+                return Err(Error::Protocol(format!("{:?} of buffer {} from a consumer", head.kind, head.number)));
             }
         }
         Ok(())
     }
+}
+
+/// What consumers told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Buffers that somebody has started on.
+    pub started: Vec<u64>,
+    pub answers: Vec<Seen>,
 }
 
 impl Peer {

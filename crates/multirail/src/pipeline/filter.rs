@@ -88,6 +88,8 @@ pub(super) enum Stop {
     Aborted,
     #[error("copy {copy} of filter {filter:?} on host {host} is gone: {cause}")]
     Gone { filter: String, copy: usize, host: String, cause: String },
+    #[error("a host died when it had sent on a part of what it made of a buffer")]
+    Partly,
     #[error("a buffer of {bytes} bytes was written, the limit is {limit_bytes}; write smaller ones or raise the limit")]
     TooLarge { bytes: usize, limit_bytes: u64 },
     #[error("there is no output stream {stream}, the filter has {outputs}; numbers begin at 0")]

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// How long a host may be without a working rail before it counts as gone.
+/// How long a host may be without a working rail before it counts as gone, where nothing else is said.
 const HOST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long all hosts have for making their edges.
 const START_TIMEOUT: Duration = Duration::from_secs(40);
@@ -78,6 +78,7 @@ impl Group {
     pub fn new(config: Config) -> Self {
         let hosts = vec![HostEntry { name: LOCAL.to_owned(), address: String::new() }];
         let (filters, streams) = (Vec::new(), Vec::new());
+        let config = Config { give_up_after: HOST_TIMEOUT, ..config };
         Self { config, filters, streams, hosts, chunk_bytes: DEFAULT_CHUNK_BYTES, limit_bytes: DEFAULT_LIMIT_BYTES }
     }
 
@@ -116,6 +117,13 @@ impl Group {
     /// Joins two filters by a stream that shall work like this.
     pub fn stream_with(&mut self, from: &str, to: &str, options: StreamOptions) -> &mut Self {
         self.streams.push((from.to_owned(), to.to_owned(), options));
+        self
+    }
+
+    /// How long a host may be without a working rail before it counts as gone; default 5 s. A unit of work that can go on without
+    /// it ends that much later.
+    pub fn host_timeout(&mut self, longest: Duration) -> &mut Self {
+        self.config.give_up_after = longest;
         self
     }
 
@@ -514,7 +522,7 @@ struct Remote {
 impl Remote {
     fn start(me: u32, shared: &Arc<Shared>, config: Config) -> Result<Self> {
         let (orders, next) = mpsc::unbounded_channel();
-        let (shared, config) = (shared.clone(), Config { give_up_after: HOST_TIMEOUT, ..config });
+        let shared = shared.clone();
         let name = shared.layout.host_name(me).to_owned();
         let thread = std::thread::Builder::new().name(format!("to {name}")).spawn(move || {
             let address = shared.layout.hosts[me as usize].address.clone();

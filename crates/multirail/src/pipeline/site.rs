@@ -1,12 +1,13 @@
 //! A copy's edges together: where buffers, acknowledgements and end-of-work markers come and go, and where a copy waits.
 
 use super::counters::Counters;
-use super::edges::{Input, Output};
+use super::edges::{Input, Output, Told};
 use super::filter::Stop;
 use super::io::Received;
-use super::wire::{Head, Kind};
+use super::wire::{Head, Kind, origin};
 use crate::error::Error;
 use crate::transport::{Bell, Buffer, Pool, wait};
+use multirail_proto::pipeline::keep::{MAX_OPEN, Seen};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,8 +21,8 @@ pub(super) struct Site {
     pub pool: Arc<Pool>,
     /// The unit of work that was given up last.
     given_up: Arc<AtomicU32>,
-    /// The buffer that the filter has: by which edge, and its number there.
-    has: Option<(usize, u64)>,
+    /// The buffer that the filter has.
+    has: Option<Has>,
     /// What it made of it, where the producer keeps it.
     staged: Vec<Made>,
     promises: Vec<Promise>,
@@ -39,16 +40,27 @@ struct Made {
     body: Buffer,
 }
 
-/// A buffer that is worked on and not done: see [`multirail_proto::pipeline::keep`].
+#[derive(Debug, Clone, Copy)]
+struct Has {
+    edge: usize,
+    number: u64,
+    /// The dead copy that had it before.
+    replay: Option<u16>,
+}
+
+/// A buffer that was worked on and is not done: see [`multirail_proto::pipeline::keep`].
 #[derive(Debug)]
 struct Promise {
     edge: usize,
     number: u64,
+    origin: u64,
     made: Vec<Made>,
-    /// The producer said `Go`, or is dead: then it had let the buffer go long ago, or the unit of work fails there.
-    released: bool,
     /// What was made of it, is sent on, and nobody has started on.
     on_the_way: Vec<u64>,
+    /// Of a replay: so many have not answered yet,
+    open_questions: usize,
+    /// and this is what the others said.
+    seen: Seen,
 }
 
 impl Site {
@@ -73,7 +85,7 @@ impl Site {
     pub fn begin(&mut self, unit: u32) -> Result<(), Stop> {
         self.unit = unit;
         for input in &mut self.inputs {
-            input.ended = input.gone && input.early.is_empty();
+            input.ended = input.is_over();
         }
         let lost = self.inputs.iter().find(|i| i.gone && !i.is_spare).map(|i| &i.peer);
         let needed = self.outputs.iter().filter(|o| !o.keeps || !o.dealer.is_anybody_left());
@@ -96,41 +108,39 @@ impl Site {
             self.check()?;
             self.fulfil()?;
             let seen = self.bell.seen();
-            if let Some(received) = self.look()? {
-                return Ok(Some(received));
-            }
-            if self.inputs.iter().all(|i| i.ended) {
-                return Ok(None);
+            if self.promises.len() < MAX_OPEN {
+                if let Some(received) = self.look()? {
+                    return Ok(Some(received));
+                }
+                if self.inputs.iter().all(|i| i.ended) {
+                    return Ok(None);
+                }
             }
             self.pump()?;
-            self.sleep(seen, true);
+            self.sleep(seen, self.promises.len() < MAX_OPEN);
         }
     }
 
     /// Looks at every input once.
     fn look(&mut self) -> Result<Option<Received>, Stop> {
         let (count, first) = (self.inputs.len(), self.turn);
-        let mut going = Vec::new();
-        for i in (0..count).map(|i| (first + i) % count) {
-            let input = &mut self.inputs[i];
+        for edge in (0..count).map(|i| (first + i) % count) {
+            let input = &mut self.inputs[edge];
             if input.ended {
                 continue;
             }
-            let next = input.next(self.unit, &mut going);
-            release(&mut self.promises, i, &mut going);
-            match next {
+            match input.next(self.unit) {
                 Ok(None) => {}
                 Ok(Some((head, body))) if head.kind == Kind::Data => {
-                    let input = &mut self.inputs[i];
-                    input.answer(Kind::Started, self.unit, head.number);
-                    self.turn = (i + 1) % count;
-                    self.has = Some((i, head.number));
-                    return Ok(Some(Received { stream: self.inputs[i].stream, tag: head.tag, body }));
+                    input.answer(Head::new(Kind::Started, self.unit, head.number));
+                    self.turn = (edge + 1) % count;
+                    self.has = Some(Has { edge, number: head.number, replay: head.replay });
+                    return Ok(Some(Received { stream: input.stream, tag: head.tag, body }));
                 }
-                Ok(Some(_)) => self.inputs[i].ended = true,
+                Ok(Some(_)) => input.ended = true,
                 Err(error) => {
-                    self.inputs[i].ended = true;
-                    self.lose_input(i, &error)?;
+                    input.ended = true;
+                    self.lose_input(edge, &error)?;
                 }
             }
         }
@@ -143,55 +153,68 @@ impl Site {
             return Err(Stop::NoOutput { stream, outputs });
         }
         match self.has {
-            Some((edge, _)) if self.inputs[edge].keeps => {
+            Some(has) if self.inputs[has.edge].keeps => {
                 self.staged.push(Made { stream, tag, body });
                 self.check()
             }
-            _ => self.deal(stream, tag, body).map(|_| ()),
+            _ => self.deal(Made { stream, tag, body }, 0, 0).map(|_| ()),
         }
     }
 
     /// The filter is done with the buffer that it has.
     fn let_go(&mut self) {
-        let Some((edge, number)) = self.has.take() else { return };
-        let input = &mut self.inputs[edge];
-        if input.keeps {
-            let made = std::mem::take(&mut self.staged);
-            input.answer(Kind::Ready, self.unit, number);
-            self.promises.push(Promise { edge, number, made, released: input.gone, on_the_way: Vec::new() });
+        let Some(Has { edge, number, replay }) = self.has.take() else { return };
+        let input = &self.inputs[edge];
+        if !input.keeps {
+            return;
         }
+        let origin = origin(input.stream, input.peer.copy, number);
+        let made = std::mem::take(&mut self.staged);
+        let mut open_questions = 0;
+        if replay.is_some() {
+            let ask = Head { origin, replay, ..Head::new(Kind::Ask, self.unit, number) };
+            for edge in self.outputs.iter_mut().flat_map(|o| &mut o.edges).filter(|e| !e.gone) {
+                edge.connection.push(ask.alone());
+                open_questions += 1;
+            }
+        }
+        let seen = Seen { origin, ..Seen::default() };
+        self.promises.push(Promise { edge, number, origin, made, on_the_way: Vec::new(), open_questions, seen });
     }
 
-    /// Sends on what was made of buffers whose producers have said `Go`.
+    /// Sends on what was made of buffers, unless a dead copy did it before.
     fn fulfil(&mut self) -> Result<(), Stop> {
-        while let Some(at) = self.promises.iter().position(|p| p.released && !p.made.is_empty()) {
-            let made = std::mem::take(&mut self.promises[at].made);
+        while let Some(at) = self.promises.iter().position(|p| p.open_questions == 0 && !p.made.is_empty()) {
+            let promise = &mut self.promises[at];
+            let (made, seen, origin) = (std::mem::take(&mut promise.made), promise.seen, promise.origin);
+            if seen.came > 0 {
+                if seen.came != seen.of {
+                    return Err(Stop::Partly);
+                }
+                continue;
+            }
             // Nothing ends a promise that has something on the way; 0 is nobody's number.
-            self.promises[at].on_the_way.push(0);
-            for Made { stream, tag, body } in made {
-                let number = self.deal(stream, tag, body)?;
+            promise.on_the_way.push(0);
+            let of = made.len().min(usize::from(u16::MAX)) as u16;
+            for made in made {
+                let number = self.deal(made, origin, of)?;
                 self.promises[at].on_the_way.push(number);
             }
             self.promises[at].on_the_way.retain(|n| *n != 0);
-            // Some may have been started on before all were sent.
-            self.pump()?;
         }
         let unit = self.unit;
-        let (done, open) = std::mem::take(&mut self.promises)
-            .into_iter()
-            .partition(|p| p.released && p.made.is_empty() && p.on_the_way.is_empty());
-        self.promises = open;
-        for Promise { edge, number, .. } in done {
-            self.inputs[edge].answer(Kind::Done, unit, number);
+        let is_done = |p: &Promise| p.open_questions == 0 && p.made.is_empty() && p.on_the_way.is_empty();
+        for promise in self.promises.extract_if(.., |p| is_done(p)) {
+            self.inputs[promise.edge].answer(Head::new(Kind::Done, unit, promise.number));
         }
         Ok(())
     }
 
     /// Sends a buffer to the copy whose it is, as soon as it may get one.
-    fn deal(&mut self, stream: usize, tag: u64, body: Buffer) -> Result<u64, Stop> {
+    fn deal(&mut self, made: Made, origin: u64, of: u16) -> Result<u64, Stop> {
         self.number += 1;
-        let head = Head { kind: Kind::Data, unit: self.unit, number: self.number, tag };
-        self.deal_as(stream, head, body)?;
+        let head = Head { tag: made.tag, origin, of, ..Head::new(Kind::Data, self.unit, self.number) };
+        self.deal_as(made.stream, head, made.body)?;
         Ok(head.number)
     }
 
@@ -234,65 +257,88 @@ impl Site {
         }
     }
 
-    /// Takes what the other ends tell, and goes on sending whatever there was no room for.
+    /// Takes what the other ends tell, answers their questions, and goes on sending whatever there was no room for.
     fn pump(&mut self) -> Result<(), Stop> {
-        let mut numbers = Vec::new();
         for i in 0..self.inputs.len() {
             let input = &mut self.inputs[i];
-            if input.gone {
-                continue;
-            }
             // If it is lost, reading will notice.
             let _ = input.connection.flush();
-            if !input.keeps {
-                continue;
-            }
-            let looked = input.look_ahead(&mut numbers);
-            release(&mut self.promises, i, &mut numbers);
-            if let Err(error) = looked {
-                self.lose_input(i, &error)?;
+            if input.is_spare && !input.gone {
+                if let Err(error) = input.look_ahead() {
+                    self.lose_input(i, &error)?;
+                }
+                self.answer_questions(i)?;
             }
         }
-        let mut queued = 0;
+        let (mut told, mut queued) = (Told::default(), 0);
         for stream in 0..self.outputs.len() {
             for to in 0..self.outputs[stream].edges.len() {
-                if let Err(error) = self.outputs[stream].pull(to, &mut numbers) {
+                if let Err(error) = self.outputs[stream].pull(to, &mut told) {
                     self.lose_output(stream, to, &error)?;
                 }
             }
             queued += u64::from(self.outputs[stream].dealer.unacknowledged());
         }
-        for promise in &mut self.promises {
-            promise.on_the_way.retain(|n| !numbers.contains(n));
-        }
         self.counters.queued.store(queued, Ordering::Relaxed);
+        if !told.started.is_empty() {
+            self.promises.iter_mut().for_each(|p| p.on_the_way.retain(|n| !told.started.contains(n)));
+        }
+        for answer in told.answers {
+            let asked = self.promises.iter_mut().find(|p| p.origin == answer.origin && p.open_questions > 0);
+            if let Some(promise) = asked {
+                promise.open_questions -= 1;
+                promise.seen.came += answer.came;
+                promise.seen.of = promise.seen.of.max(answer.of);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a producer's copy what has come of buffers that a dead one had, after which nothing more does.
+    fn answer_questions(&mut self, i: usize) -> Result<(), Stop> {
+        for (origin, dead) in std::mem::take(&mut self.inputs[i].asked) {
+            let stream = self.inputs[i].stream;
+            let mut seen = Seen { origin, ..Seen::default() };
+            for other in 0..self.inputs.len() {
+                let input = &mut self.inputs[other];
+                if input.stream != stream {
+                    continue;
+                }
+                let looked = if input.gone { Ok(()) } else { input.look_ahead() };
+                if input.peer.copy == usize::from(dead) && !input.gone || looked.is_err() {
+                    self.lose_input(other, &looked.err().unwrap_or(Error::Closed))?;
+                }
+                let here = self.inputs[other].remembered.of(origin);
+                seen = Seen { came: seen.came + here.came, of: seen.of.max(here.of), ..seen };
+            }
+            let (came, of) = (seen.came.min(u16::MAX.into()) as u16, seen.of.min(u16::MAX.into()) as u16);
+            let answer = Head { origin, of, replay: Some(came), ..Head::new(Kind::Answer, self.unit, 0) };
+            self.inputs[i].answer(answer);
+        }
         Ok(())
     }
 
     /// A producer's copy is dead. What came from it is still worked on.
     fn lose_input(&mut self, i: usize, why: &Error) -> Result<(), Stop> {
         let input = &mut self.inputs[i];
-        input.gone = true;
-        for promise in self.promises.iter_mut().filter(|p| p.edge == i) {
-            promise.released = true;
-        }
+        input.lose();
         if input.is_spare { Ok(()) } else { Err(input.peer.gone(why)) }
     }
 
     /// A consumer's copy is dead. What it had is given to the others.
     fn lose_output(&mut self, stream: usize, to: usize, why: &Error) -> Result<(), Stop> {
         let output = &mut self.outputs[stream];
-        let edge = &mut output.edges[to];
-        edge.gone = true;
-        output.dealer.gone(to);
-        let left = edge.kept.take();
-        if !output.keeps || !output.dealer.is_anybody_left() || left.unknown > 0 {
+        let left = output.lose(to);
+        let edge = &output.edges[to];
+        // Two deaths at a time, of which the second one's answer is missing.
+        let waits = self.promises.iter().any(|p| p.open_questions > 0);
+        if !output.keeps || !output.dealer.is_anybody_left() || waits {
             return Err(edge.peer.gone(why));
         }
         tracing::warn!(filter = edge.peer.filter, copy = edge.peer.copy, host = edge.peer.host, %why,
-            again = left.again.len(), "a copy is gone, others get its buffers");
-        for (_, (head, body)) in left.again {
-            self.deal_as(stream, head, body)?;
+            again = left.len(), "a copy is gone, others get its buffers");
+        for (_, (head, body)) in left {
+            self.deal_as(stream, Head { replay: Some(to as u16), ..head }, body)?;
         }
         Ok(())
     }
@@ -310,7 +356,7 @@ impl Site {
             if !kept && self.promises.is_empty() {
                 break;
             }
-            if !self.promises.iter().any(|p| p.released && (!p.made.is_empty() || p.on_the_way.is_empty())) {
+            if !self.promises.iter().any(Promise::can_go_on) {
                 self.sleep(seen, false);
             }
         }
@@ -332,30 +378,30 @@ impl Site {
         let ends = self.push_ends();
         loop {
             let seen = self.bell.seen();
-            let mut numbers = Vec::new();
+            let mut told = Told::default();
             for input in self.inputs.iter_mut().filter(|i| !i.ended) {
                 while !input.ended {
-                    match input.next(self.unit, &mut numbers) {
+                    match input.next(self.unit) {
                         Ok(Some((head, _))) if head.kind == Kind::Data => {
-                            input.answer(Kind::Started, self.unit, head.number);
+                            input.answer(Head::new(Kind::Started, self.unit, head.number));
                         }
                         Ok(Some(_)) => input.ended = true,
                         Ok(None) => break,
-                        Err(_) => (input.ended, input.gone) = (true, true),
+                        Err(_) => {
+                            input.ended = true;
+                            input.lose();
+                        }
                     }
                 }
             }
             let mut waits = self.inputs.iter().any(|i| !i.ended);
             for (stream, to) in &ends {
                 let output = &mut self.outputs[*stream];
-                let pulled = output.pull(*to, &mut numbers);
+                let pulled = output.pull(*to, &mut told);
                 let edge = &mut output.edges[*to];
                 match pulled.and_then(|()| if edge.gone { Ok(true) } else { edge.connection.flush() }) {
                     Ok(flushed) => waits |= !flushed,
-                    Err(_) => {
-                        edge.gone = true;
-                        output.dealer.gone(*to);
-                    }
+                    Err(_) => drop(output.lose(*to)),
                 }
             }
             if !waits {
@@ -366,7 +412,7 @@ impl Site {
     }
 
     fn push_ends(&mut self) -> Vec<(usize, usize)> {
-        let end = Head { kind: Kind::End, unit: self.unit, number: 0, tag: 0 };
+        let end = Head::new(Kind::End, self.unit, 0);
         let mut pushed = Vec::new();
         for (stream, output) in self.outputs.iter_mut().enumerate() {
             for (to, edge) in output.edges.iter_mut().enumerate().filter(|(_, e)| !e.gone) {
@@ -380,7 +426,7 @@ impl Site {
     /// Sleeps until something may have come: buffers, too, where they are `wanted`. A connection that cannot say when is looked at
     /// again, and fails then.
     fn sleep(&mut self, seen: u32, wanted: bool) {
-        let inputs = self.inputs.iter_mut().filter(|i| !i.gone && (i.keeps || wanted && !i.ended));
+        let inputs = self.inputs.iter_mut().filter(|i| !i.gone && (i.is_spare || wanted && !i.ended));
         let outputs = self.outputs.iter_mut().flat_map(|o| &mut o.edges).filter(|e| !e.gone);
         let connections = inputs.map(|i| &mut i.connection).chain(outputs.map(|e| &mut e.connection));
         if let Err(error) = wait(&self.bell, seen, connections, None) {
@@ -389,9 +435,8 @@ impl Site {
     }
 }
 
-fn release(promises: &mut [Promise], edge: usize, going: &mut Vec<u64>) {
-    for promise in promises.iter_mut().filter(|p| p.edge == edge && going.contains(&p.number)) {
-        promise.released = true;
+impl Promise {
+    fn can_go_on(&self) -> bool {
+        self.open_questions == 0 && (!self.made.is_empty() || self.on_the_way.is_empty())
     }
-    going.clear();
 }

@@ -12,12 +12,12 @@ pub(super) enum Kind {
     End,
     /// The consumer has started on a buffer. To the producer.
     Started,
-    /// The consumer has worked on a buffer, and holds what it made of it. To a producer that keeps buffers.
-    Ready,
-    /// It may send that on. To the consumer.
-    Go,
-    /// It has, and it is there. To the producer.
+    /// What it made of a buffer is with the next filter. To a producer that keeps buffers.
     Done,
+    /// Has something come of this origin? To the consumer, by who works on a replay.
+    Ask,
+    /// So much. To the producer.
+    Answer,
 }
 
 /// The head of each message.
@@ -30,19 +30,38 @@ pub(super) struct Head {
     pub number: u64,
     /// The filters' own: where the buffer belongs.
     pub tag: u64,
+    /// The buffer that it was made of, as the copies of its filter all name it; 0: of none in particular.
+    pub origin: u64,
+    /// Of so many that were made of it; in an answer, the same.
+    pub of: u16,
+    /// A replay, or a question about one: the dead copy that had it. In an answer: how much came.
+    pub replay: Option<u16>,
+}
+
+/// Names a buffer for all copies of the filter that gets it: by its stream, the copy it comes from, and its number there.
+pub(super) fn origin(stream: usize, copy: usize, number: u64) -> u64 {
+    (stream as u64 + 1) << 48 | (copy as u64) << 32 | (number & 0xffff_ffff)
 }
 
 impl Kind {
-    const ALL: [Kind; 6] = [Kind::Data, Kind::End, Kind::Started, Kind::Ready, Kind::Go, Kind::Done];
+    const ALL: [Kind; 6] = [Kind::Data, Kind::End, Kind::Started, Kind::Done, Kind::Ask, Kind::Answer];
 }
 
 impl Head {
+    pub fn new(kind: Kind, unit: u32, number: u64) -> Self {
+        Self { kind, unit, number, tag: 0, origin: 0, of: 0, replay: None }
+    }
+
     pub fn with(self, body: Buffer) -> Message {
         let mut head = [0; HEAD_BYTES];
         head[0] = self.kind as u8;
+        head[1] = u8::from(self.replay.is_some());
+        head[2..4].copy_from_slice(&self.replay.unwrap_or(0).to_le_bytes());
         head[4..8].copy_from_slice(&self.unit.to_le_bytes());
         head[8..16].copy_from_slice(&self.number.to_le_bytes());
         head[16..24].copy_from_slice(&self.tag.to_le_bytes());
+        head[24..32].copy_from_slice(&self.origin.to_le_bytes());
+        head[32..34].copy_from_slice(&self.of.to_le_bytes());
         Message { head, body }
     }
 
@@ -52,7 +71,7 @@ impl Head {
     }
 
     pub fn of(message: &Message) -> Result<Self> {
-        let [kind, _, _, _, u0, u1, u2, u3, rest @ ..] = &message.head;
+        let [kind, replays, r0, r1, u0, u1, u2, u3, rest @ ..] = &message.head;
         let word = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&rest[at..at + 8]);
@@ -60,7 +79,15 @@ impl Head {
         };
         let kind = Kind::ALL.into_iter().find(|k| *k as u8 == *kind);
         let kind = kind.ok_or_else(|| Error::Protocol(format!("a message of kind {} on a stream", message.head[0])))?;
-        Ok(Self { kind, unit: u32::from_le_bytes([*u0, *u1, *u2, *u3]), number: word(0), tag: word(8) })
+        Ok(Self {
+            kind,
+            unit: u32::from_le_bytes([*u0, *u1, *u2, *u3]),
+            number: word(0),
+            tag: word(8),
+            origin: word(16),
+            of: word(24) as u16,
+            replay: (*replays != 0).then_some(u16::from_le_bytes([*r0, *r1])),
+        })
     }
 }
 
@@ -71,8 +98,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn heads_come_back(kind in 0usize..6, unit: u32, number: u64, tag: u64) {
-            let head = Head { kind: Kind::ALL[kind], unit, number, tag };
+        fn heads_come_back(kind in 0usize..6, unit: u32, number: u64, tag: u64, origin: u64, of: u16, replay: Option<u16>) {
+            let head = Head { kind: Kind::ALL[kind], unit, number, tag, origin, of, replay };
             prop_assert_eq!(Head::of(&head.alone()).unwrap(), head);
         }
 

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 /// Bytes that travel beside a message's body, for its owner's use.
-pub const HEAD_BYTES: usize = 24;
+pub const HEAD_BYTES: usize = 40;
 /// A body may have so many bytes where nothing else is said.
 pub const DEFAULT_LIMIT_BYTES: u64 = 64 << 20;
 
