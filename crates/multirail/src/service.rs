@@ -57,12 +57,15 @@ pub enum Request {
     MulticastPeer(multicast::PeerHello),
     /// Take part in a group of filters; it follows.
     Pipeline,
+    /// Carry an edge: an [`Edge`], or whatever the server's owner understands.
+    Edge(Vec<u8>),
 }
 
 /// What a session can be from a request on, to its end.
 enum Becomes {
     Link(multicast::PeerHello),
     Pipeline,
+    Edge(Vec<u8>),
 }
 
 /// What an edge can be for.
@@ -141,14 +144,12 @@ async fn serve_all(
             let _slot = Slot(busy);
             match accepted {
                 Accepted::Plain(stream) => drop(bench::echo_plain(stream)),
-                Accepted::Edge(stream) => match serve_edge(stream, &served) {
-                    Ok(()) | Err(Error::Closed) => {}
-                    Err(error) => tracing::warn!(%error, "an edge failed"),
-                },
+                Accepted::Edge(stream) => edge_ended(greet_edge(stream, &served)),
                 Accepted::Session(new) => {
                     let peer = new.peer();
                     match block_on(serve_session(new, &served)) {
-                        Ok(()) => tracing::debug!(%peer, "session ended"),
+                        Ok(None) => tracing::debug!(%peer, "session ended"),
+                        Ok(Some(arrival)) => edge_ended(serve_edge(arrival, &served)),
                         Err(error) => tracing::warn!(%peer, %error, "session failed"),
                     }
                 }
@@ -183,8 +184,22 @@ pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     runtime.map_err(|source| Error::Io { what: "starting a runtime", source })?.block_on(future)
 }
 
-fn serve_edge(stream: std::net::TcpStream, served: &Served) -> Result<()> {
-    let arrival = Arrival::read(stream)?;
+fn greet_edge(stream: std::net::TcpStream, served: &Served) -> Result<()> {
+    match Arrival::read(stream)? {
+        Some(arrival) => serve_edge(arrival, served),
+        None => Ok(()),
+    }
+}
+
+fn edge_ended(how: Result<()>) {
+    match how {
+        Ok(()) | Err(Error::Closed) => {}
+        Err(error) => tracing::warn!(%error, "an edge failed"),
+    }
+}
+
+/// Whichever way it came.
+fn serve_edge(arrival: Arrival, served: &Served) -> Result<()> {
     match postcard::take_from_bytes(arrival.edge()) {
         Ok((Edge::Echo, [])) => bench::echo_edge(arrival),
         Ok((Edge::Pipeline(id), [])) => served.pipelines.arrive(id, arrival),
@@ -193,13 +208,16 @@ fn serve_edge(stream: std::net::TcpStream, served: &Served) -> Result<()> {
     }
 }
 
-async fn serve_session(new: NewSession, served: &Served) -> Result<()> {
+/// Serves a session to its end; or until it is an edge, which no runtime drives then.
+async fn serve_session(new: NewSession, served: &Served) -> Result<Option<Arrival>> {
     let (peer, mut session) = (new.peer(), new.start());
     match answer(&mut session, served).await? {
-        None => Ok(()),
-        Some(Becomes::Link(hello)) => multicast::serve_peer(&served.groups, session, peer, hello).await,
-        Some(Becomes::Pipeline) => pipeline::serve(&served.pipelines, session).await,
+        None => {}
+        Some(Becomes::Link(hello)) => multicast::serve_peer(&served.groups, session, peer, hello).await?,
+        Some(Becomes::Pipeline) => pipeline::serve(&served.pipelines, session).await?,
+        Some(Becomes::Edge(edge)) => return Ok(Some(Arrival::of_session(session.into_new(peer), edge))),
     }
+    Ok(None)
 }
 
 /// Answers a session's requests until the client closes it, or has it be something else.
@@ -224,6 +242,7 @@ async fn answer(session: &mut Session, served: &Served) -> Result<Option<Becomes
             Request::Multicast(request) => multicast::serve_invite(&served.groups, session, request).await?,
             Request::MulticastPeer(hello) => return Ok(Some(Becomes::Link(hello))),
             Request::Pipeline => return Ok(Some(Becomes::Pipeline)),
+            Request::Edge(edge) => return Ok(Some(Becomes::Edge(edge))),
             Request::Attend => attend::serve_attend(session, served.attendance.as_deref()).await?,
         }
     }

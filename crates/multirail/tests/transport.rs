@@ -5,6 +5,7 @@ use multirail::session::ListenConfig;
 use multirail::transport::connect::{Dial, connect};
 use multirail::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Transport, wait};
 use multirail::{Config, Error, Result, Token};
+use multirail_lab::{Lab, Topology};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,9 +24,13 @@ fn config() -> Config {
     Config { token: Some(Token::new(b"what both know")), ..Config::default() }
 }
 
-/// Serves on loopback for ever.
+/// Serves for ever.
 fn serve(ready: impl FnOnce(std::net::SocketAddr)) {
-    let listen = ListenConfig { address: ([127, 0, 0, 1], 0).into(), insecure_no_token: false, session: config() };
+    serve_at([127, 0, 0, 1], ready);
+}
+
+fn serve_at(address: [u8; 4], ready: impl FnOnce(std::net::SocketAddr)) {
+    let listen = ListenConfig { address: (address, 0).into(), insecure_no_token: false, session: config() };
     let config = ServeConfig { listen, root: std::env::temp_dir() };
     service::block_on(service::serve(config, ready)).unwrap();
 }
@@ -120,4 +125,35 @@ fn a_sender_that_is_killed_leaves_nothing_with_its_receiver() {
         assert!(Instant::now() < end, "the receiver does not notice");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn an_edge_between_two_hosts_is_striped_by_itself() {
+    if let Err(why) = Lab::supported() {
+        println!("skipped: {why}");
+        return;
+    }
+    let lab = Lab::temporary(&Topology::simple(&["a", "b"], &["200mbit", "200mbit"]).unwrap()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let host_b = lab.address("b", 0).unwrap();
+    lab.run_in("b", || {
+        // The thread stays on host b. It serves for as long as this process lives.
+        std::thread::spawn(move || serve_at([0, 0, 0, 0], |address| tell.send(address.port()).unwrap()));
+    })
+    .unwrap();
+    let host = format!("{host_b}:{}", told.recv().unwrap());
+    lab.run_in("a", || {
+        for (asked, chosen) in [(None, Transport::Striped), (Some(Transport::Tcp), Transport::Tcp)] {
+            let (mut connection, bell) = dial(&host, asked);
+            assert_eq!(connection.transport(), chosen);
+            assert_eq!(turn(&mut connection, &bell).unwrap().body.len(), MESSAGE_BYTES);
+        }
+        let (bell, config, edge) = (Bell::new().unwrap(), config(), Edge::Echo.encode());
+        let limit_bytes = DEFAULT_LIMIT_BYTES;
+        let transport = Some(Transport::Shm);
+        let refused = connect(Dial { host: &host, config: &config, edge: &edge, transport, bell: &bell, limit_bytes });
+        let why = refused.expect_err("they share no memory").to_string();
+        assert!(why.contains("not on one machine"), "{why}");
+    })
+    .unwrap();
 }

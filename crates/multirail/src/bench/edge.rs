@@ -49,7 +49,11 @@ mod tests {
         let address = served(&config).to_string();
         let effort = std::time::Duration::from_millis(2);
         let sizes = [0, 1, 100_000, 3 << 20];
-        for (asked, chosen) in [(Some(Transport::Tcp), Transport::Tcp), (None, Transport::Shm)] {
+        for (asked, chosen) in [
+            (Some(Transport::Tcp), Transport::Tcp),
+            (Some(Transport::Striped), Transport::Striped),
+            (None, Transport::Shm),
+        ] {
             let (transport, points) = curve(&address, &config, asked, &sizes, effort).unwrap();
             assert_eq!(transport, chosen);
             assert!(points.iter().map(|p| p.message_bytes).eq(sizes));
@@ -64,7 +68,7 @@ mod tests {
         let config = Config { token: Some(Token::new(b"what both know")), ..Config::default() };
         let address = served(&config).to_string();
         let edge = Edge::Echo.encode();
-        for transport in [Transport::Tcp, Transport::Shm] {
+        for transport in [Transport::Tcp, Transport::Shm, Transport::Striped] {
             let bell = Bell::new().unwrap();
             let dial = Dial {
                 host: &address,

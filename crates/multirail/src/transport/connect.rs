@@ -9,13 +9,16 @@
 //!   Answer  how trying went        ->
 //! ```
 //!
-//! With `tcp` the same connection then carries the messages.
+//! With `tcp` the same connection then carries the messages. With `striped` the sender comes again, by a session, whose first request
+//! is for the edge.
 
 use super::shm::meet::{Coming, Machine, Meeting, Place};
+use super::striped::{EdgeReply, Striped};
 use super::tcp::Tcp;
 use super::{Bell, Connection, Transport};
 use crate::error::{Error, Result};
 use crate::handshake::{self, Purpose};
+use crate::session::NewSession;
 use crate::{Config, service};
 use multirail_proto::wire::packet;
 use serde::de::DeserializeOwned;
@@ -26,9 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// No greeting is longer.
 const MAX_PACKET_BYTES: usize = 16 << 10;
+/// What is offered where nothing is asked for.
+const BY_ITSELF: [Transport; 3] = [Transport::Shm, Transport::Striped, Transport::Tcp];
 /// A server that has not chosen after so many never will.
 const MAX_REPLIES: usize = 4;
 
@@ -52,8 +57,15 @@ pub struct Dial<'a> {
 /// An edge that a peer wants to make.
 #[derive(Debug)]
 pub struct Arrival {
-    stream: TcpStream,
-    hello: Hello,
+    edge: Vec<u8>,
+    way: Way,
+}
+
+/// How it came.
+#[derive(Debug)]
+enum Way {
+    Greeting { stream: TcpStream, offers: Vec<Transport>, machine: Option<Machine> },
+    Session(NewSession),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,6 +83,8 @@ enum Reply {
     Refused(String),
     /// Bring rings to this place, and answer.
     Meet(Place),
+    /// Come by a session: this connection is over.
+    Session,
 }
 
 /// How it went; if not well, why.
@@ -79,8 +93,11 @@ struct Answer(Result<(), String>);
 
 /// Makes an edge. It blocks, for some seconds at most.
 pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
+    if dial.transport == Some(Transport::Striped) {
+        return Ok(Box::new(Striped::dial(dial)?));
+    }
     let mut stream = prove(dial)?;
-    let offers = dial.transport.map_or_else(|| vec![Transport::Shm, Transport::Tcp], |only| vec![only]);
+    let offers = dial.transport.map_or_else(|| BY_ITSELF.to_vec(), |only| vec![only]);
     let machine = offers.contains(&Transport::Shm).then(Machine::here).flatten();
     send(&mut stream, &Hello { edge: dial.edge.to_vec(), offers: offers.clone(), machine })?;
     let mut coming = None;
@@ -99,6 +116,8 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
             Reply::Accepted(Transport::Tcp) if offers.contains(&Transport::Tcp) => {
                 return Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?));
             }
+            Reply::Session if offers.contains(&Transport::Striped) => return Ok(Box::new(Striped::dial(dial)?)),
+            Reply::Session => return Err(Error::Protocol("it wants a session, which was not offered".to_owned())),
             Reply::Accepted(other) => return Err(Error::Protocol(format!("it chose {other}, which was not offered"))),
             Reply::Refused(why) => return Err(Error::Aborted(why)),
         }
@@ -119,23 +138,37 @@ fn prove(dial: Dial<'_>) -> Result<TcpStream> {
 }
 
 impl Arrival {
-    /// Reads what a proven peer wants. It blocks, for some seconds at most.
-    pub fn read(mut stream: TcpStream) -> Result<Self> {
+    /// Reads what a proven peer wants. It blocks, for some seconds at most. `None`: it was told to come by a session.
+    pub fn read(mut stream: TcpStream) -> Result<Option<Self>> {
         patient(&stream)?;
-        let hello = receive(&mut stream)?;
-        Ok(Self { stream, hello })
+        let Hello { edge, offers, machine } = receive(&mut stream)?;
+        let together = offers.contains(&Transport::Shm) && machine.is_some() && machine == Machine::here();
+        if offers.contains(&Transport::Striped) && !together {
+            send(&mut stream, &Reply::Session)?;
+            return Ok(None);
+        }
+        Ok(Some(Self { edge, way: Way::Greeting { stream, offers, machine } }))
+    }
+
+    /// Of a session that asks for an edge. No runtime must drive it.
+    pub(crate) fn of_session(session: NewSession, edge: Vec<u8>) -> Self {
+        Self { edge, way: Way::Session(session) }
     }
 
     /// Which edge it is for.
     pub fn edge(&self) -> &[u8] {
-        &self.hello.edge
+        &self.edge
     }
 
     /// Makes it, for the owner of `bell`.
-    pub fn accept(mut self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Box<dyn Connection>> {
-        let mut why = format!("no common transport among {:?}", self.hello.offers);
-        if self.hello.offers.contains(&Transport::Shm) {
-            match self.meet(bell, limit_bytes)? {
+    pub fn accept(self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Box<dyn Connection>> {
+        let (mut stream, offers, machine) = match self.way {
+            Way::Session(session) => return Ok(Box::new(Striped::accept(session, bell, limit_bytes)?)),
+            Way::Greeting { stream, offers, machine } => (stream, offers, machine),
+        };
+        let mut why = format!("no common transport among {offers:?}");
+        if offers.contains(&Transport::Shm) {
+            match meet(&mut stream, machine.as_ref(), bell, limit_bytes)? {
                 Ok(made) => return Ok(made),
                 Err(failed) => {
                     tracing::debug!(why = failed, "no shared memory with the peer of a stream");
@@ -143,39 +176,51 @@ impl Arrival {
                 }
             }
         }
-        if self.hello.offers.contains(&Transport::Tcp) {
-            send(&mut self.stream, &Reply::Accepted(Transport::Tcp))?;
-            return Ok(Box::new(Tcp::new(self.stream, limit_bytes)?));
+        if offers.contains(&Transport::Tcp) {
+            send(&mut stream, &Reply::Accepted(Transport::Tcp))?;
+            return Ok(Box::new(Tcp::new(stream, limit_bytes)?));
         }
-        send(&mut self.stream, &Reply::Refused(why.clone()))?;
+        send(&mut stream, &Reply::Refused(why.clone()))?;
         Err(Error::Protocol(why))
     }
 
-    /// Tries to share memory; the inner error says why it did not work, and the peer waits for another choice.
-    fn meet(&mut self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Result<Box<dyn Connection>, String>> {
-        if self.hello.machine.is_none() || self.hello.machine != Machine::here() {
-            return Ok(Err("the two processes are not on one machine and network namespace".to_owned()));
-        }
-        let meeting = match Meeting::open() {
-            Ok(meeting) => meeting,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        send(&mut self.stream, &Reply::Meet(meeting.place().clone()))?;
-        if let Answer(Err(why)) = receive(&mut self.stream)? {
-            return Ok(Err(why));
-        }
-        match meeting.accept(bell, limit_bytes) {
-            Ok(made) => {
-                send(&mut self.stream, &Reply::Accepted(Transport::Shm))?;
-                Ok(Ok(Box::new(made)))
-            }
-            Err(error) => Ok(Err(error.to_string())),
+    /// Says why not.
+    pub fn refuse(self, why: &str) -> Result<()> {
+        match self.way {
+            Way::Greeting { mut stream, .. } => send(&mut stream, &Reply::Refused(why.to_owned())),
+            Way::Session(session) => service::block_on(async {
+                let mut session = session.start_moved().map_err(Error::io("taking over a session"))?;
+                service::send(&mut session, &EdgeReply(Err(why.to_owned()))).await?;
+                session.close().await
+            }),
         }
     }
+}
 
-    /// Says why not.
-    pub fn refuse(mut self, why: &str) -> Result<()> {
-        send(&mut self.stream, &Reply::Refused(why.to_owned()))
+/// Tries to share memory; the inner error says why it did not work, and the peer waits for another choice.
+fn meet(
+    stream: &mut TcpStream,
+    theirs: Option<&Machine>,
+    bell: &Arc<Bell>,
+    limit_bytes: u64,
+) -> Result<Result<Box<dyn Connection>, String>> {
+    if theirs.is_none() || theirs != Machine::here().as_ref() {
+        return Ok(Err("the two processes are not on one machine and network namespace".to_owned()));
+    }
+    let meeting = match Meeting::open() {
+        Ok(meeting) => meeting,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    send(stream, &Reply::Meet(meeting.place().clone()))?;
+    if let Answer(Err(why)) = receive(stream)? {
+        return Ok(Err(why));
+    }
+    match meeting.accept(bell, limit_bytes) {
+        Ok(made) => {
+            send(stream, &Reply::Accepted(Transport::Shm))?;
+            Ok(Ok(Box::new(made)))
+        }
+        Err(error) => Ok(Err(error.to_string())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What carries an edge of a pipeline: whole messages, in order, both ways, between two filter copies.
 //!
 //! A [`Connection`] never waits by itself: its owner looks at all that it has and then sleeps once, for all of them ([`wait`]). What it
-//! runs on is its own business: [`memory`] within a process, [`shm`] between processes of one host, [`tcp`] and `striped`
+//! runs on is its own business: [`memory`] within a process, [`shm`] between processes of one host, [`tcp`] and [`striped`]
 //! between hosts.
 
 pub mod bell;
@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod connect;
 pub mod memory;
 pub mod shm;
+pub mod striped;
 pub mod tcp;
 
 use crate::error::{Error, Result};

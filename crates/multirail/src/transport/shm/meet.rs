@@ -36,10 +36,10 @@ pub(in crate::transport) struct Machine {
 }
 
 impl Machine {
-    /// This process's; `None` where it cannot be told.
+    /// This thread's; `None` where it cannot be told.
     pub(in crate::transport) fn here() -> Option<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let network = std::fs::metadata("/proc/self/ns/net").ok()?;
+        let network = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
         Some(Self { boot: boot.trim().to_owned(), network: (network.dev(), network.ino()) })
     }
 }
