@@ -7,8 +7,12 @@
 
 #define FRAME_BYTES 1514
 #define MS 1000000ULL
-/* A slot is free again, and a stream no longer busy, after this. */
+/* A stream is no longer busy after this, */
 #define IDLE_NS (50 * MS)
+/* no longer counts among its peer's busy ones after this, */
+#define COUNTED_NS (250 * MS)
+/* and has its slot and its port until this. */
+#define KEEP_NS (1000 * MS)
 /* A stream is busy if more than this waits to be sent. */
 #define WAITING_FRAMES 2
 #define COUNT_NS (4 * MS)
@@ -90,6 +94,8 @@ struct choice {
 	__u32 mask;
 	__u32 from;
 	__u32 to;
+	__u64 busy; /* masks of slots */
+	__u64 held;
 };
 
 static __always_inline __u32 count(__u32 mask)
@@ -191,33 +197,63 @@ static __always_inline __u32 best(struct choice *c)
 
 static long count_step(__u32 i, struct choice *c)
 {
-	struct slot *slot = &c->peer_state->slots[i & (MAX_PORTS - 1)];
+	__u64 busy_ns = c->peer_state->busy_ns[i & (SLOTS - 1)], bit = 1ULL << (i & (SLOTS - 1));
 
-	if (slot->stream && slot->seen_ns + IDLE_NS < c->packet->now_ns)
-		slot->stream = 0;
-	c->n += !!slot->stream;
-	return 0;
-}
-
-static long take_step(__u32 i, struct choice *c)
-{
-	struct slot *slot = &c->peer_state->slots[i & (MAX_PORTS - 1)];
-
-	if (slot->stream)
+	if (!busy_ns)
 		return 0;
-	slot->stream = c->stream->number;
-	slot->seen_ns = c->packet->now_ns;
-	c->stream->slot = i;
-	c->found = 1;
-	return 1;
+	if (busy_ns + COUNTED_NS > c->packet->now_ns)
+		c->busy |= bit;
+	if (busy_ns + KEEP_NS > c->packet->now_ns)
+		c->held |= bit;
+	return 0;
 }
 
 static __always_inline void recount(struct choice *c)
 {
-	c->n = 0;
-	bpf_loop(count(c->usable), count_step, c, 0);
-	c->peer_state->busy = c->n;
+	c->busy = c->held = 0;
+	bpf_loop(SLOTS, count_step, c, 0);
+	c->peer_state->busy = c->busy;
+	c->peer_state->held = c->held;
 	c->peer_state->counted_ns = c->packet->now_ns;
+}
+
+static __always_inline __u32 count64(__u64 mask)
+{
+	return count((__u32)mask) + count((__u32)(mask >> 32));
+}
+
+static __always_inline __u32 has_slot(const struct choice *c)
+{
+	return c->stream->number && c->peer_state->holders[c->stream->slot & (SLOTS - 1)] == c->stream->number;
+}
+
+static __always_inline void release(struct choice *c)
+{
+	struct peer_state *state = c->peer_state;
+	__u32 slot = c->stream->slot & (SLOTS - 1);
+
+	state->holders[slot] = 0;
+	state->busy_ns[slot] = 0;
+	state->busy &= ~(1ULL << slot);
+	state->held &= ~(1ULL << slot);
+}
+
+/* Whether the stream has a slot; one of the first, of which each is another port's, if there is one. */
+static __always_inline __u32 take_slot(struct choice *c, __u32 ports)
+{
+	struct peer_state *state = c->peer_state;
+	__u64 lowest = ~state->held & (state->held + 1);
+	__u32 free = lowest ? count64(lowest - 1) : SLOTS, has = has_slot(c);
+
+	if (has && (c->stream->slot < ports || free >= ports))
+		return 1;
+	if (free >= SLOTS)
+		return 0;
+	if (has)
+		release(c);
+	state->holders[free & (SLOTS - 1)] = c->stream->number;
+	c->stream->slot = free;
+	return 1;
 }
 
 static long width_step(__u32 i, struct choice *c)
@@ -232,7 +268,7 @@ static long width_step(__u32 i, struct choice *c)
 
 /*
  * The ports that a busy stream may use, as a mask: all, as long as there are fewer busy streams to this peer than ports; one for each from
- * then on. Nothing, if there are more.
+ * then on. Nothing, if there are more than slots.
  */
 static __always_inline __u32 share(struct choice *c)
 {
@@ -244,17 +280,13 @@ static __always_inline __u32 share(struct choice *c)
 		stream->number = __sync_fetch_and_add(&state->streams, 1) + 1;
 	if (state->counted_ns + COUNT_NS < c->packet->now_ns)
 		recount(c);
-	slot = stream->slot & (MAX_PORTS - 1);
-	if (state->slots[slot].stream != stream->number || slot >= ports) {
-		c->found = 0;
-		bpf_loop(ports, take_step, c, 0);
-		if (!c->found)
-			return 0;
-		recount(c);
-		slot = stream->slot & (MAX_PORTS - 1);
-	}
-	state->slots[slot].seen_ns = c->packet->now_ns;
-	if (state->busy >= ports)
+	if (!take_slot(c, ports))
+		return 0;
+	slot = stream->slot & (SLOTS - 1);
+	state->busy_ns[slot] = c->packet->now_ns;
+	state->busy |= 1ULL << slot;
+	state->held |= 1ULL << slot;
+	if (count64(state->busy) >= ports)
 		return 1U << (nth(c, slot) & (MAX_PORTS - 1));
 	if (!stream->width || stream->width >= ports)
 		return c->usable;
@@ -301,11 +333,22 @@ static __always_inline __u32 is_busy(const struct choice *c)
 	return c->stream->busy_ns && c->stream->busy_ns + IDLE_NS > c->packet->now_ns;
 }
 
+/* A stream that was kept to one port, and whose program only comes late, is not to overtake itself. */
+static __always_inline __u32 is_kept(const struct choice *c)
+{
+	const struct stream *stream = c->stream;
+	__u32 port = stream->port & 31;
+
+	if (stream->ports != 1U << port || !(c->usable >> port & 1))
+		return 0;
+	return c->packet->in_flight || stream->busy_ns + KEEP_NS > c->packet->now_ns;
+}
+
 static __always_inline __u32 adaptive(struct choice *c)
 {
 	struct stream *stream = c->stream;
 	__u64 ns, frames = QUEUE_STEP_FRAMES * FRAME_BYTES;
-	__u32 mask;
+	__u32 port;
 
 	if (!c->packet->is_tcp || !stream) {
 		c->why = HASH;
@@ -316,6 +359,10 @@ static __always_inline __u32 adaptive(struct choice *c)
 	c->step_ns = (frames > c->packet->bytes ? frames : c->packet->bytes) * ns / 1024 + 1;
 	c->is_busy = is_busy(c);
 	if (!c->is_busy) {
+		if (is_kept(c)) {
+			c->why = PINNED;
+			return stream->port;
+		}
 		/* Where its receiver bears only so many ports, what is on the way must not be overtaken either. */
 		if (stream->width && c->packet->in_flight && stream->ports & c->usable)
 			c->wanted = stream->ports & c->usable;
@@ -323,18 +370,19 @@ static __always_inline __u32 adaptive(struct choice *c)
 		return best(c);
 	}
 	judge(c);
-	mask = share(c);
-	stream->ports = mask;
-	if (mask) {
-		c->wanted = mask;
-		c->why = mask & (mask - 1) ? SPREAD : PINNED;
+	stream->ports = share(c);
+	if (stream->ports) {
+		c->wanted = stream->ports;
+		c->why = c->wanted & (c->wanted - 1) ? SPREAD : PINNED;
 		return best(c);
 	}
-	/* One more than there are ports: it stays where it is until nothing of it is on the way. */
+	/* One more than there are slots: it stays where it is until nothing of it is on the way. */
 	c->why = PINNED;
-	if (stream->packets && c->packet->in_flight && (c->usable >> (stream->port & 31) & 1))
-		return stream->port;
-	return best(c);
+	port = stream->port & (MAX_PORTS - 1);
+	if (!stream->packets || !c->packet->in_flight || !(c->usable >> port & 1))
+		port = best(c) & (MAX_PORTS - 1);
+	stream->ports = 1U << port;
+	return port;
 }
 
 static __always_inline __u32 in_turn(struct choice *c, __u32 *turn)
@@ -472,6 +520,8 @@ static __always_inline void account(struct choice *c, __u32 i)
 			c->peer_state->most_ns = given_ns;
 	}
 	if (stream) {
+		if (c->packet->is_last && c->config->policy == ADAPTIVE && has_slot(c))
+			release(c);
 		stream->moves += stream->packets && stream->port != i;
 		stream->port = i;
 		stream->why = c->why;

@@ -9,6 +9,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/tcp.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -41,11 +42,11 @@ struct vlan {
 };
 
 /*
- * The hash of the bonding driver's layer3+4: addresses, and ports where this packet has them. Answers 0 for what must stay on the first port:
+ * The hash of the bonding driver's layer3+4: addresses, and ports where this packet has them; and whether it ends a stream. Answers 0 for what must stay on the first port:
  * what is not IP, and what tells of Ethernet addresses, which a host takes only at the port that asked (ARP; IPv6's neighbour discovery, known
  * by its hop limit).
  */
-static __always_inline int parse(const struct __sk_buff *skb, __u32 *hash34)
+static __always_inline int parse(const struct __sk_buff *skb, struct packet *packet)
 {
 	void *at = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *eth = at;
@@ -92,9 +93,14 @@ static __always_inline int parse(const struct __sk_buff *skb, __u32 *hash34)
 	both = at;
 	if ((transport == IPPROTO_TCP || transport == IPPROTO_UDP) && at + sizeof(*both) <= end)
 		hash ^= *both;
+	if (transport == IPPROTO_TCP && at + sizeof(struct tcphdr) <= end) {
+		struct tcphdr *tcp = at;
+
+		packet->is_last = tcp->fin | tcp->rst;
+	}
 	hash ^= hash >> 16;
 	hash ^= hash >> 8;
-	*hash34 = hash & 0xff;
+	packet->hash34 = hash & 0xff;
 	return 1;
 }
 
@@ -178,7 +184,7 @@ int place(struct __sk_buff *skb)
 	packet.now_ns = bpf_ktime_get_ns();
 	packet.bytes = skb->len;
 	packet.hash2 = hash2(skb);
-	if (!parse(skb, &packet.hash34))
+	if (!parse(skb, &packet))
 		return TC_ACT_UNSPEC;
 	if (conf->policy >= BACKLOG) {
 		sk = skb->sk;

@@ -2,6 +2,8 @@
 /* What lies in the maps. crates/multirail/src/placement/layout.rs says the same in Rust, and a test compares the sizes. */
 #define MAX_PORTS 16
 #define MAX_PEERS 1024
+/* Busy streams to a peer that are told apart. */
+#define SLOTS 64
 
 enum policy { SINGLE, LAYER2, LAYER34, ROUND_ROBIN, BACKLOG, ADAPTIVE };
 
@@ -56,19 +58,16 @@ struct peer {
 	__u32 usable; /* a bit a port number */
 };
 
-struct slot {
-	__u32 stream; /* its number, 0: nobody's */
-	__u32 unused;
-	__u64 seen_ns;
-};
-
 struct peer_state {
 	__u64 given_ns[MAX_PORTS]; /* how long each port has worked for this peer */
 	__u64 most_ns;		   /* the most of these */
-	struct slot slots[MAX_PORTS];
+	__u64 busy_ns[SLOTS];	   /* when the stream that has the slot was last busy */
+	__u32 holders[SLOTS];	   /* its number, 0: nobody's */
+	__u64 busy;		   /* mask of slots whose streams were busy when they were counted, */
+	__u64 held;		   /* and of those that nobody else may have yet */
 	__u64 counted_ns;
-	__u32 busy; /* how many slots were somebody's when they were counted */
 	__u32 streams;
+	__u32 unused;
 };
 
 struct stream {
@@ -104,6 +103,6 @@ struct packet {
 	__u32 duplicates; /* that the receiver told of */
 	__u32 is_looked;  /* the queues were looked at: */
 	__u32 seen;	  /* mask of those that tell, */
-	__u32 unused;
+	__u32 is_last;	  /* the stream says that it ends */
 	__u32 queued[MAX_PORTS]; /* and how many bytes they have */
 };

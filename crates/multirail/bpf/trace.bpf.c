@@ -5,7 +5,7 @@
 #include <bpf/bpf_helpers.h>
 #include "decide.h"
 
-#define STREAMS 64
+#define STREAMS 72
 
 struct trace {
 	__u8 ethernet[16];

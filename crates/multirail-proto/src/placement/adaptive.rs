@@ -4,7 +4,9 @@
 //!
 //! - A stream with little to send goes, packet by packet, by the port that is free first.
 //! - A stream of which something waits to be sent is busy: it could use more than it has. While there are fewer busy streams to a peer than ports, each
-//!   may use all of them; from as many streams as ports on, each keeps to one port, and is not reordered as long as it is busy.
+//!   may use all of them; from as many streams as ports on, each has a slot, which stands for a port, and is not reordered.
+//! - A program that comes late is not idle: its stream keeps its port while anything of it is on the way, and for a second. But it
+//!   counts as busy for a quarter of that only, so that the ports of streams that have ended without a word are used soon.
 //! - Of its ports a stream uses that which would finish the packet first; of those that are alike to some frames, that which has worked
 //!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
 //!   of them does the same.
@@ -13,10 +15,14 @@
 
 use super::model::{Decision, Packet, Peer, Stream, Why};
 use super::ports::{Mask, Port};
-use super::{FRAME_BYTES, MAX_PORTS, MS};
+use super::{FRAME_BYTES, MAX_PORTS, MS, SLOTS};
 
-/// A slot is free again, and a stream no longer busy, after this.
+/// A stream is no longer busy after this,
 const IDLE_NS: u64 = 50 * MS;
+/// no longer counts among its peer's busy ones after this,
+const COUNTED_NS: u64 = 250 * MS;
+/// and has its slot and its port until this.
+const KEEP_NS: u64 = 1_000 * MS;
 /// A stream is busy if more than this waits to be sent.
 const WAITING_FRAMES: u64 = 2;
 /// How often the busy streams to a peer are counted.
@@ -36,14 +42,6 @@ const QUEUE_STEP_FRAMES: u64 = 8;
 /// How far a port may be behind the one that has worked most for a peer.
 const BEHIND_FRAMES: u64 = 64;
 
-/// A place for a busy stream.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slot {
-    /// The stream's number, 0: nobody's.
-    stream: u32,
-    seen_ns: u64,
-}
-
 pub(super) fn decide(
     ports: &[Port],
     usable: Mask,
@@ -56,6 +54,9 @@ pub(super) fn decide(
     };
     let ns = ns_per_kib(ports, usable.nth(0));
     if !is_busy(stream, packet) {
+        if is_kept(usable, stream, packet) {
+            return Decision { port: stream.port, why: Why::Pinned };
+        }
         // Where its receiver bears only so many ports, what is on the way must not be overtaken either.
         let kept = if stream.width > 0 && packet.in_flight > 0 { stream.ports.and(usable) } else { Mask::default() };
         let wanted = if kept.count() > 0 { kept } else { usable };
@@ -64,12 +65,22 @@ pub(super) fn decide(
     let step_ns = Some((QUEUE_STEP_FRAMES * FRAME_BYTES).max(u64::from(packet.bytes)) * ns / 1024 + 1);
     judge(stream, packet);
     stream.ports = share(usable, peer, stream, packet);
-    let port = match stream.ports.count() {
-        0 if stream.packets > 0 && packet.in_flight > 0 && usable.has(stream.port) => stream.port,
-        0 => best(ports, usable, peer, stream.port, packet, step_ns),
-        _ => best(ports, stream.ports, peer, stream.port, packet, step_ns),
-    };
-    Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } }
+    if stream.ports.count() > 0 {
+        let port = best(ports, stream.ports, peer, stream.port, packet, step_ns);
+        return Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } };
+    }
+    // One more than there are slots: it stays where it is until nothing of it is on the way.
+    let stays = stream.packets > 0 && packet.in_flight > 0 && usable.has(stream.port);
+    let port = if stays { stream.port } else { best(ports, usable, peer, stream.port, packet, step_ns) };
+    stream.ports = Mask(1 << port);
+    Decision { port, why: Why::Pinned }
+}
+
+/// A stream that was kept to one port, and whose program only comes late, is not to overtake itself.
+fn is_kept(usable: Mask, stream: &Stream, packet: &Packet) -> bool {
+    stream.ports == Mask(1 << stream.port)
+        && usable.has(stream.port)
+        && (packet.in_flight > 0 || stream.busy_ns + KEEP_NS > packet.now_ns)
 }
 
 /// A stream of which something waits, or did just now, could use more than it has.
@@ -95,7 +106,7 @@ fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, s
 }
 
 /// The ports that a busy stream may use: all, as long as there are fewer busy streams to this peer than ports; one for each from then on.
-/// Nothing, if there are more.
+/// Nothing, if there are more than slots.
 fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) -> Mask {
     let (ports, now_ns) = (usable.count(), packet.now_ns);
     if stream.number == 0 {
@@ -103,16 +114,15 @@ fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) ->
         stream.number = peer.streams;
     }
     if peer.counted_ns + COUNT_NS < now_ns {
-        peer.recount(ports, now_ns);
+        peer.recount(now_ns);
     }
-    if stream.slot >= ports || peer.slots[stream.slot as usize].stream != stream.number {
-        let Some(free) = (0..ports).find(|slot| peer.slots[*slot as usize].stream == 0) else { return Mask::default() };
-        stream.slot = free;
-        peer.slots[free as usize] = Slot { stream: stream.number, seen_ns: now_ns };
-        peer.recount(ports, now_ns);
+    if !peer.take_slot(stream, ports) {
+        return Mask::default();
     }
-    peer.slots[stream.slot as usize].seen_ns = now_ns;
-    if peer.busy >= ports {
+    peer.busy_ns[stream.slot as usize] = now_ns;
+    peer.busy |= 1 << stream.slot;
+    peer.held |= 1 << stream.slot;
+    if peer.busy.count_ones() >= ports {
         return Mask(1 << usable.nth(stream.slot));
     }
     if stream.width == 0 || stream.width >= ports {
@@ -147,17 +157,42 @@ fn judge(stream: &mut Stream, packet: &Packet) {
 }
 
 impl Peer {
-    fn recount(&mut self, ports: u32, now_ns: u64) {
-        self.busy = 0;
-        for slot in &mut self.slots[..ports as usize] {
-            if slot.stream != 0 && slot.seen_ns + IDLE_NS < now_ns {
-                slot.stream = 0;
-            }
-            if slot.stream != 0 {
-                self.busy += 1;
-            }
-        }
+    fn recount(&mut self, now_ns: u64) {
+        let slots = |lasts_ns: u64| {
+            let is_in = |slot: &usize| self.busy_ns[*slot] > 0 && self.busy_ns[*slot] + lasts_ns > now_ns;
+            (0..SLOTS).filter(is_in).fold(0, |mask, slot| mask | 1 << slot)
+        };
+        (self.busy, self.held) = (slots(COUNTED_NS), slots(KEEP_NS));
         self.counted_ns = now_ns;
+    }
+
+    /// Whether the stream has a slot; one of the first, of which each is another port's, if there is one.
+    fn take_slot(&mut self, stream: &mut Stream, ports: u32) -> bool {
+        let (free, has) = (self.held.trailing_ones(), self.has_slot(stream));
+        if has && (stream.slot < ports || free >= ports) {
+            return true;
+        }
+        if free as usize >= SLOTS {
+            return false;
+        }
+        self.release(stream);
+        self.holders[free as usize] = stream.number;
+        stream.slot = free;
+        true
+    }
+
+    fn has_slot(&self, stream: &Stream) -> bool {
+        stream.number > 0 && self.holders[stream.slot as usize] == stream.number
+    }
+
+    /// Takes the stream's slot from it, if it has one.
+    pub(super) fn release(&mut self, stream: &Stream) {
+        if self.has_slot(stream) {
+            let slot = stream.slot as usize;
+            (self.holders[slot], self.busy_ns[slot]) = (0, 0);
+            self.busy &= !(1 << slot);
+            self.held &= !(1 << slot);
+        }
     }
 
     /// How long a port has worked for this peer. One that was idle, or away, does not get all that it missed.

@@ -18,6 +18,8 @@ pub use ports::{Look, Mask, Port};
 
 /// Ports that a host may have.
 pub const MAX_PORTS: usize = 16;
+/// Busy streams to another host that are told apart.
+pub const SLOTS: usize = 64;
 /// Other hosts that a host may know.
 pub const MAX_PEERS: usize = 1024;
 /// An Ethernet frame without its checksum.

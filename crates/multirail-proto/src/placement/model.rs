@@ -3,9 +3,9 @@
 //! The kernel decides by `crates/multirail/bpf/decide.h`; this is the model that it is compared with, decision by decision. Arithmetic is that
 //! of the C: unsigned, with nanoseconds for a KiB as a port's speed.
 
-use super::adaptive::{self, Slot};
+use super::adaptive;
 use super::ports::{Look, Mask, Port};
-use super::{MAX_PORTS, Policy};
+use super::{MAX_PORTS, Policy, SLOTS};
 
 /// Why a packet leaves by its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub struct Packet {
     pub segments: u32,
     /// Of these, those that the peer says it got twice (DSACK).
     pub duplicates: u32,
+    /// Its stream says that it ends.
+    pub is_last: bool,
     /// What is queued at the ports, where it was looked at for this packet.
     pub look: Option<Look>,
 }
@@ -88,9 +90,15 @@ pub struct Peer {
     pub usable: Mask,
     pub(super) given_ns: [u64; MAX_PORTS],
     pub(super) most_ns: u64,
-    pub(super) slots: [Slot; MAX_PORTS],
+    /// When the stream that has a slot was last busy.
+    pub(super) busy_ns: [u64; SLOTS],
+    /// Its number, 0: nobody's.
+    pub(super) holders: [u32; SLOTS],
+    /// Slots whose streams were busy when they were counted, a bit each,
+    pub(super) busy: u64,
+    /// and those that nobody else may have yet.
+    pub(super) held: u64,
     pub(super) counted_ns: u64,
-    pub(super) busy: u32,
     pub(super) streams: u32,
 }
 
@@ -102,9 +110,11 @@ impl Peer {
             usable,
             given_ns: [0; MAX_PORTS],
             most_ns: 0,
-            slots: [Slot::default(); MAX_PORTS],
-            counted_ns: 0,
+            busy_ns: [0; SLOTS],
+            holders: [0; SLOTS],
             busy: 0,
+            held: 0,
+            counted_ns: 0,
             streams: 0,
         }
     }
@@ -203,6 +213,9 @@ impl Host {
             peer.add_work(number as usize, port.ns_per_kib(), takes);
         }
         if let Some(stream) = stream {
+            if packet.is_last && self.policy == Policy::Adaptive {
+                peer.release(stream);
+            }
             stream.port = number;
             stream.is_pinned = why == Why::Pinned;
             stream.packets += 1;

@@ -70,6 +70,98 @@ fn from_as_many_busy_streams_as_ports_on_each_keeps_to_its_own() {
     assert_eq!(sorted, [0, 1, 2, 3]);
 }
 
+/// Four streams to one peer, on four ports, each with one of its own; and when that is.
+fn four_pinned() -> (Host, Peer, [Stream; 4], u64) {
+    let (mut host, mut peer) = (host(Policy::Adaptive, 4), Peer::new(Mask::first(4)));
+    let mut all = [Stream::default(); 4];
+    let now_ns = send_in_turn(&mut host, &mut peer, &mut all, 1, 100);
+    assert!(all.iter().all(|stream| stream.ports() == 1));
+    (host, peer, all, now_ns)
+}
+
+/// Full frames of busy streams; the time after it.
+fn send_in_turn(host: &mut Host, peer: &mut Peer, all: &mut [Stream], from_ns: u64, frames: usize) -> u64 {
+    for frame in 0..frames {
+        let who = frame % all.len();
+        host.decide(peer, Some(&mut all[who]), &bulk(from_ns + frame as u64 * 31_000)).expect("ports that work");
+    }
+    from_ns + frames as u64 * 31_000
+}
+
+/// A frame of a program that has come late: nothing waited.
+fn late(now_ns: u64, in_flight: u32) -> Packet {
+    Packet { unsent_bytes: 0, in_flight, ..bulk(now_ns) }
+}
+
+#[test]
+fn a_stream_with_a_port_of_its_own_keeps_it_for_a_second_and_while_anything_is_on_the_way() {
+    let (host, peer, all, now_ns) = four_pinned();
+    let why = |after_ms: u64, in_flight: u32| {
+        let (mut host, mut peer, mut stream) = (host.clone(), peer.clone(), all[0]);
+        let home = stream.port;
+        let packet = late(now_ns + after_ms * 1_000_000, in_flight);
+        let decision = host.decide(&mut peer, Some(&mut stream), &packet).expect("ports that work");
+        assert!(decision.why != Why::Pinned || decision.port == home, "{decision:?}");
+        decision.why
+    };
+    assert_eq!(why(60, 0), Why::Pinned);
+    assert_eq!(why(990, 0), Why::Pinned);
+    assert_eq!(why(1_010, 0), Why::Least);
+    assert_eq!(why(1_010, 1), Why::Pinned);
+}
+
+#[test]
+fn streams_that_ended_without_a_word_leave_their_ports_to_the_others_after_a_quarter_of_a_second() {
+    for (after_ms, ports) in [(240, 1), (270, 4)] {
+        let (mut host, mut peer, mut all, now_ns) = four_pinned();
+        // Three go on; the fourth is not heard of again.
+        let frames = (after_ms * 1_000_000 / 31_000) as usize;
+        send_in_turn(&mut host, &mut peer, &mut all[..3], now_ns, frames);
+        assert!(all[..3].iter().all(|stream| stream.ports() == ports), "{after_ms} ms: {all:?}");
+    }
+}
+
+#[test]
+fn streams_that_say_that_they_end_leave_their_ports_at_once() {
+    let (mut host, mut peer, mut all, now_ns) = four_pinned();
+    let last = Packet { is_last: true, ..late(now_ns, 1) };
+    host.decide(&mut peer, Some(&mut all[3]), &last).expect("ports that work");
+    send_in_turn(&mut host, &mut peer, &mut all[..3], now_ns + 1, 3);
+    assert!(all[..3].iter().all(|stream| stream.ports() == 4), "{all:?}");
+}
+
+#[test]
+fn a_slot_that_is_kept_is_nobody_elses_until_a_second_has_passed() {
+    for (after_ms, is_kept) in [(990, true), (1_010, false)] {
+        let (mut host, mut peer, mut all, now_ns) = four_pinned();
+        let (away, home) = (all[3], all[3].port);
+        all[3] = Stream::default();
+        // Another in its place, and one more, so that there are as many as ports.
+        let frames = ((after_ms - 900) * 1_000_000 / 31_000) as usize;
+        let then_ns = now_ns + 900 * 1_000_000;
+        send_in_turn(&mut host, &mut peer, &mut all, then_ns, frames);
+        all[3] = away;
+        let back =
+            host.decide(&mut peer, Some(&mut all[3]), &bulk(now_ns + after_ms * 1_000_000)).expect("ports that work");
+        assert_eq!((back.why, back.port == home), (Why::Pinned, is_kept), "{after_ms} ms");
+    }
+}
+
+#[test]
+fn more_streams_than_ports_are_as_many_on_each_and_no_port_is_left_out_when_some_end() {
+    let (mut host, mut peer) = (host(Policy::Adaptive, 4), Peer::new(Mask::first(4)));
+    let mut all = [Stream::default(); 8];
+    let now_ns = send_in_turn(&mut host, &mut peer, &mut all, 1, 200);
+    let on =
+        |all: &[Stream]| (0..4).map(|port| all.iter().filter(|stream| stream.port == port).count()).collect::<Vec<_>>();
+    assert_eq!(on(&all), [2, 2, 2, 2]);
+    // Both streams of a port end.
+    let mut rest: Vec<Stream> = all.iter().copied().filter(|stream| stream.port != 2).collect();
+    send_in_turn(&mut host, &mut peer, &mut rest, now_ns, 50_000);
+    assert!(rest.iter().all(|stream| stream.ports() == 1));
+    assert!(on(&rest).iter().all(|streams| *streams > 0), "{:?}", on(&rest));
+}
+
 #[test]
 fn a_slow_port_gets_what_it_can_carry() {
     let mut host = Host::new(Policy::Adaptive, 0, &[NS_PER_KIB, 5 * NS_PER_KIB]);
@@ -129,7 +221,7 @@ proptest! {
             let look = (mask % 3 == 0).then_some(Look { queued_bytes: [Some(backlog_bytes % 300_000); MAX_PORTS] });
             let packet = Packet {
                 now_ns, bytes, hash34, hash2: hash34, is_tcp: mask % 5 > 0, backlog_bytes, in_flight: mask % 4,
-                unsent_bytes: mask % 100_000, segments: mask, duplicates: mask / 9, look,
+                unsent_bytes: mask % 100_000, segments: mask, duplicates: mask / 9, is_last: mask % 31 == 0, look,
             };
             let common = host.usable.and(peer.usable);
             let decision = host.decide(&mut peer, Some(&mut streams[who]), &packet);

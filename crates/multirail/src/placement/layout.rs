@@ -1,6 +1,6 @@
 //! What the program and this host's tools share: the values of its maps, as `bpf/place.bpf.c` has them.
 
-use multirail_proto::placement::{MAX_PORTS, Mac};
+use multirail_proto::placement::{MAX_PORTS, Mac, SLOTS};
 
 /// An address as a map's key: padded to eight bytes.
 #[repr(C)]
@@ -80,12 +80,12 @@ pub(super) struct Peer {
 pub(super) struct PeerState {
     /// How long each port has worked for this peer, in nanoseconds, where the policy is `adaptive`.
     pub(super) given: [u64; MAX_PORTS],
-    rest: [u64; 2 * MAX_PORTS + 3],
+    rest: [u64; 5 + SLOTS + SLOTS / 2],
 }
 
 impl Default for PeerState {
     fn default() -> Self {
-        Self { given: [0; MAX_PORTS], rest: [0; 2 * MAX_PORTS + 3] }
+        Self { given: [0; MAX_PORTS], rest: [0; 5 + SLOTS + SLOTS / 2] }
     }
 }
 
