@@ -118,7 +118,7 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
     }
     let links = netlink::with_netlink(ports::links).await?;
     let links: Vec<(String, u32)> = links.into_iter().map(|link| (link.name, link.ifindex)).collect();
-    state.settings = settings::plan(&state.ports, &links);
+    state.settings = settings::plan(&state.ports, &links, state.policy);
     state.save(place)?;
     std::fs::write(place.agent_file(), "").map_err(Error::io("making the agent's file"))?;
 

@@ -9,9 +9,12 @@
 //!   answer with their own.
 //! - `disable_ipv6`: a port without IPv6 drops its packets. It is let in with all that would speak for the port switched off: no
 //!   link-local address, no duplicate detection, no router solicitation.
+//!
+//! And one that keeps TCP from taking what came late by another port for lost: it waits for a part of the shortest round trip that it has seen,
+//! by default in five minutes (`tcp_min_rtt_wlen`), which is that of an idle network, and much less than what queues differ by.
 
 use super::ports::PortInfo;
-use super::{Error, Result};
+use super::{Error, Policy, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -35,10 +38,12 @@ pub(super) struct Setting {
 enum Family {
     Ipv4,
     Ipv6,
+    /// Of the whole host: no port's, so that `whose` is empty.
+    Tcp,
 }
 
 /// What has to be changed for `ports`, in the order in which it must be done, and undone from the end. Changes nothing.
-pub(super) fn plan(ports: &[PortInfo], all_links: &[(String, u32)]) -> Vec<Setting> {
+pub(super) fn plan(ports: &[PortInfo], all_links: &[(String, u32)], policy: Policy) -> Vec<Setting> {
     let mut plan = Vec::new();
     let (Some(first), extra) = (ports.first(), ports.get(1..).unwrap_or_default()) else { return plan };
     let is_extra = |ifindex: u32| extra.iter().any(|port| port.ifindex == ifindex);
@@ -71,6 +76,10 @@ pub(super) fn plan(ports: &[PortInfo], all_links: &[(String, u32)]) -> Vec<Setti
     for port in extra {
         push(&mut plan, Family::Ipv4, &port.name, Some(port.ifindex), "arp_ignore", 1);
         push(&mut plan, Family::Ipv4, &port.name, Some(port.ifindex), "arp_announce", 2);
+    }
+    // The others are as in the paper, which changes nothing of TCP.
+    if policy == Policy::Adaptive {
+        push(&mut plan, Family::Tcp, "", None, "tcp_min_rtt_wlen", 0);
     }
     if read(Family::Ipv6, &first.name, "disable_ipv6").as_deref() == Some("0") {
         for port in extra {
@@ -152,10 +161,11 @@ pub(super) fn name_of(ifindex: u32) -> Option<String> {
 
 fn path(family: Family, whose: &str, key: &str) -> PathBuf {
     let family = match family {
-        Family::Ipv4 => "ipv4",
-        Family::Ipv6 => "ipv6",
+        Family::Ipv4 => "ipv4/conf",
+        Family::Ipv6 => "ipv6/conf",
+        Family::Tcp => "ipv4",
     };
-    ["/proc/sys/net", family, "conf", whose, key].iter().collect()
+    ["/proc/sys/net", family, whose, key].iter().collect()
 }
 
 fn read(family: Family, whose: &str, key: &str) -> Option<String> {
