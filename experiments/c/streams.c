@@ -1,4 +1,5 @@
-/* Streams between hosts as unchanged programs make them: a blocking socket and a thread each, at both ends, with default buffers.
+/* Streams between hosts as unchanged programs make them: sockets with default buffers, written to whenever they take something. One thread
+ * serves all streams of a host, so that it is not the load that fills the processors.
  *
  *   streams PORT [--mptcp]
  *
@@ -17,10 +18,11 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #ifndef IPPROTO_MPTCP
@@ -29,10 +31,10 @@
 #define WRITE_BYTES (64 << 10)
 #define MAX_LINE_BYTES (64 << 10)
 #define MAX_STREAMS 1024
+/* A stream that takes all that it is given is not written to more often before others have their turn. */
+#define MAX_WRITES 16
 /* Of a stream's backlogs, so many are kept, evenly spread. */
 #define MAX_SAMPLES 4096
-/* How long a call of a socket may wait before the time is looked at. */
-#define LOOK_US 50000
 /* Connections are made so long before a run starts. */
 #define CONNECT_NS 150000000ll
 /* From the end of a run until everything that belongs to it has ended. */
@@ -51,26 +53,32 @@ struct target {
 };
 
 struct sender {
-    pthread_t thread;
+    int fd;
+    /* While it waits to be able to write. */
+    int waits;
     struct target target;
-    struct run run;
+    /* Of messages: which one it is at, and how much of it has been written. */
+    uint64_t message, written;
     int samples, stride, skipped;
     uint32_t backlog[MAX_SAMPLES];
 };
 
 struct receiver {
-    pthread_t thread;
     int fd;
     struct in_addr from;
     uint64_t bytes;
 };
 
-static int port, protocol;
-/* Of the current run; written by the thread that accepts and by the main one between runs. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct receiver *receivers[MAX_STREAMS];
-static int received;
-static struct run current;
+/* What an event is about. */
+enum kind { LISTENER, TIMER, SENDER, RECEIVER };
+
+static int port, protocol, poller, listener, timer;
+/* Of the current run. */
+static struct run run;
+static struct sender *senders[MAX_STREAMS];
+static struct receiver receivers[MAX_STREAMS];
+static int sent, received;
+static char *out, *in;
 
 static int64_t now_ns(void) {
     struct timespec now;
@@ -78,18 +86,9 @@ static int64_t now_ns(void) {
     return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-static void sleep_until(int64_t at_ns) {
-    struct timespec at = {at_ns / 1000000000, at_ns % 1000000000};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) {}
-}
-
-static void start_thread(pthread_t *thread, void *(*go)(void *), void *context) {
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 128 << 10);
-    int error = pthread_create(thread, &small, go, context);
-    if (error) fail("thread: %s", strerror(error));
-    pthread_attr_destroy(&small);
+static void watch(int fd, uint32_t events, enum kind kind, int number) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)number};
+    if (epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) != 0) fail("epoll: %s", strerror(errno));
 }
 
 /* The last bytes need not arrive: a run has ended. */
@@ -97,6 +96,11 @@ static void reset(int fd) {
     struct linger at_once = {1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
+}
+
+static void end_sender(struct sender *one) {
+    if (one->fd >= 0) reset(one->fd);
+    one->fd = -1;
 }
 
 static void keep_sample(struct sender *self, uint32_t backlog) {
@@ -110,87 +114,107 @@ static void keep_sample(struct sender *self, uint32_t backlog) {
     self->backlog[self->samples++] = backlog;
 }
 
-static void *send_stream(void *context) {
-    struct sender *self = context;
-    const struct target *target = &self->target;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, protocol);
-    if (fd < 0) fail("socket of protocol %d: %s", protocol, strerror(errno));
-    struct timeval look = {.tv_usec = LOOK_US};
-    /* All hosts have heard of the run by then. */
-    sleep_until(self->run.start_ns - CONNECT_NS);
-    /* It is also how long connecting may take. */
-    struct timeval patience = {.tv_sec = (self->run.to_ns - now_ns()) / 1000000000 + 1};
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    if (connect(fd, (const struct sockaddr *)&target->to, sizeof target->to) != 0) {
+static void connect_sender(struct sender *one, int number) {
+    one->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+    if (one->fd < 0) fail("socket of protocol %d: %s", protocol, strerror(errno));
+    if (connect(one->fd, (const struct sockaddr *)&one->target.to, sizeof one->target.to) != 0 && errno != EINPROGRESS) end_sender(one);
+    /* Told once each time that it can take more; it is written to until it takes no more. */
+    else watch(one->fd, EPOLLOUT | EPOLLET, SENDER, number);
+}
+
+/* When its present message is to be sent; 0: as soon as it can be. */
+static int64_t due_ns(const struct sender *one) {
+    if (one->target.kbit_s <= 0) return 0;
+    return run.start_ns + (int64_t)(8e6 * (double)one->target.message_bytes / one->target.kbit_s * (double)one->message);
+}
+
+static int can_send(const struct sender *one, int64_t now) {
+    return one->fd >= 0 && !one->waits && now >= run.start_ns && now < run.to_ns && due_ns(one) <= now;
+}
+
+/* What is due, as far as the socket takes it. */
+static void send_some(struct sender *one, int64_t now) {
+    for (int i = 0; i < MAX_WRITES && can_send(one, now); i++) {
+        uint64_t rest = one->target.message_bytes - one->written;
+        ssize_t n = send(one->fd, out, rest < WRITE_BYTES ? rest : WRITE_BYTES, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) one->waits = 1;
+        else if (n < 0) end_sender(one);
+        if (n <= 0) return;
+        one->written += (uint64_t)n;
+        if (one->written == one->target.message_bytes) {
+            one->written = 0;
+            one->message++;
+        }
+        int backlog = 0;
+        if (now >= run.from_ns && ioctl(one->fd, SIOCOUTQ, &backlog) == 0) keep_sample(one, (uint32_t)backlog);
+        now = now_ns();
+    }
+}
+
+static void receive_some(struct receiver *one) {
+    ssize_t n = recv(one->fd, in, WRITE_BYTES, 0);
+    int64_t now = now_ns();
+    if (n > 0 && now >= run.from_ns && now < run.to_ns) one->bytes += (uint64_t)n;
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        reset(one->fd);
+        one->fd = -1;
+    }
+}
+
+static void accept_one(void) {
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    int fd = accept4(listener, (struct sockaddr *)&from, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    if (received == MAX_STREAMS || now_ns() > run.to_ns) {
         reset(fd);
-        return NULL;
+        return;
     }
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
-    uint64_t message_bytes = target->message_bytes ? target->message_bytes : WRITE_BYTES;
-    char *buffer = new_buffer(message_bytes);
-    double gap_ns = target->kbit_s > 0 ? 8e6 * (double)message_bytes / target->kbit_s : 0;
-    sleep_until(self->run.start_ns);
-    for (int64_t i = 0, now; (now = now_ns()) < self->run.to_ns; i++) {
-        int64_t due_ns = self->run.start_ns + (int64_t)(gap_ns * (double)i);
-        if (gap_ns > 0 && due_ns > now) {
-            sleep_until(due_ns < self->run.to_ns ? due_ns : self->run.to_ns);
-            if (due_ns >= self->run.to_ns) break;
-        }
-        uint64_t sent = 0;
-        while (sent < message_bytes && now_ns() < self->run.to_ns) {
-            ssize_t n = send(fd, buffer + sent, message_bytes - sent, MSG_NOSIGNAL);
-            if (n < 0 && errno != EAGAIN && errno != EINTR) goto end;
-            if (n > 0) sent += (uint64_t)n;
-            int backlog = 0;
-            if (now_ns() >= self->run.from_ns && n > 0 && ioctl(fd, SIOCOUTQ, &backlog) == 0) keep_sample(self, (uint32_t)backlog);
-        }
-    }
-end:
-    reset(fd);
-    free(buffer);
-    return NULL;
+    receivers[received] = (struct receiver){.fd = fd, .from = from.sin_addr};
+    watch(fd, EPOLLIN, RECEIVER, received++);
 }
 
-static void *receive_stream(void *context) {
-    struct receiver *self = context;
-    char *buffer = new_buffer(WRITE_BYTES);
-    int64_t end_ns = 0;
-    for (;;) {
-        ssize_t n = recv(self->fd, buffer, WRITE_BYTES, 0);
-        int64_t now = now_ns();
-        pthread_mutex_lock(&lock);
-        struct run run = current;
-        pthread_mutex_unlock(&lock);
-        end_ns = run.to_ns;
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || now > end_ns + GRACE_NS / 3) break;
-        if (n > 0 && now >= run.from_ns && now < run.to_ns) self->bytes += (uint64_t)n;
-    }
-    reset(self->fd);
-    free(buffer);
-    return NULL;
+/* Wakes `serve` at a time; a timer, for the wait of epoll counts milliseconds. */
+static void wake_at(int64_t at_ns) {
+    static int64_t set_ns;
+    struct itimerspec at = {.it_value = {at_ns / 1000000000, at_ns % 1000000000}};
+    if (at_ns == set_ns) return;
+    timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, NULL);
+    set_ns = at_ns;
 }
 
-static void *accept_streams(void *context) {
-    int listener = *(int *)context;
-    for (;;) {
-        struct sockaddr_in from;
-        socklen_t length = sizeof from;
-        int fd = accept4(listener, (struct sockaddr *)&from, &length, SOCK_CLOEXEC);
-        if (fd < 0) continue;
-        struct timeval look = {.tv_usec = LOOK_US};
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
-        pthread_mutex_lock(&lock);
-        if (received == MAX_STREAMS || now_ns() > current.to_ns) {
-            reset(fd);
-        } else {
-            struct receiver *one = calloc(1, sizeof *one);
-            if (!one) fail("no memory");
-            one->fd = fd;
-            one->from = from.sin_addr;
-            receivers[received++] = one;
-            start_thread(&one->thread, receive_stream, one);
+/* When something is to be done without a socket saying so, but not after `until_ns`. */
+static int64_t next_ns(int64_t now, int64_t until_ns) {
+    int64_t next = now < run.start_ns && run.start_ns < until_ns ? run.start_ns : until_ns;
+    for (int i = 0; i < sent; i++) {
+        const struct sender *one = senders[i];
+        if (can_send(one, now)) return now;
+        if (one->fd >= 0 && !one->waits && due_ns(one) > now && due_ns(one) < next) next = due_ns(one);
+    }
+    return next;
+}
+
+/* All streams, until then. */
+static void serve(int64_t until_ns) {
+    for (int64_t now; (now = now_ns()) < until_ns;) {
+        for (int i = 0; i < sent; i++) send_some(senders[i], now);
+        struct epoll_event events[64];
+        int64_t next = next_ns(now, until_ns);
+        if (next > now) wake_at(next);
+        int count = epoll_wait(poller, events, 64, next > now ? -1 : 0);
+        for (int i = 0; i < count; i++) {
+            int number = (int)(uint32_t)events[i].data.u64;
+            switch ((enum kind)(events[i].data.u64 >> 32)) {
+            case LISTENER: accept_one(); break;
+            case TIMER: if (read(timer, &(uint64_t){0}, sizeof(uint64_t)) < 0) continue; break;
+            case SENDER:
+                senders[number]->waits = 0;
+                if (events[i].events & (EPOLLERR | EPOLLHUP)) end_sender(senders[number]);
+                break;
+            case RECEIVER: receive_some(&receivers[number]); break;
+            }
         }
-        pthread_mutex_unlock(&lock);
     }
 }
 
@@ -251,58 +275,53 @@ static struct target parse_target(char *word) {
     unsigned long long message_bytes = 0;
     if (sscanf(count, "%d:%lf:%llu", &target.count, &target.kbit_s, &message_bytes) < 1) fail("not a count: %s", count);
     if (target.count < 1 || target.count > MAX_STREAMS || message_bytes > MAX_MESSAGE_BYTES) fail("too much: %s", count);
-    target.message_bytes = message_bytes;
+    target.message_bytes = message_bytes ? message_bytes : WRITE_BYTES;
     return target;
 }
 
 static void go(char *line) {
     static counters before, after;
-    struct run run;
-    int used = 0, senders = 0;
-    struct sender *all[MAX_STREAMS];
+    int used = 0;
     if (sscanf(line, "%ld %ld %ld%n", &run.start_ns, &run.from_ns, &run.to_ns, &used) != 3) fail("no times: %s", line);
-    pthread_mutex_lock(&lock);
-    current = run;
-    pthread_mutex_unlock(&lock);
     char *rest = line + used, *word;
     while ((word = strsep(&rest, " \n"))) {
         if (!*word) continue;
         struct target target = parse_target(word);
         for (int i = 0; i < target.count; i++) {
-            if (senders == MAX_STREAMS) fail("more than %d streams", MAX_STREAMS);
+            if (sent == MAX_STREAMS) fail("more than %d streams", MAX_STREAMS);
             struct sender *one = calloc(1, sizeof *one);
             if (!one) fail("no memory");
-            one->target = target;
-            one->run = run;
-            one->stride = 1;
-            all[senders++] = one;
-            start_thread(&one->thread, send_stream, one);
+            *one = (struct sender){.fd = -1, .waits = 1, .target = target, .stride = 1};
+            senders[sent++] = one;
         }
     }
-    sleep_until(run.from_ns);
+    /* All hosts have heard of the run by then. */
+    serve(run.start_ns - CONNECT_NS);
+    for (int i = 0; i < sent; i++) connect_sender(senders[i], i);
+    serve(run.from_ns);
     look(before);
-    sleep_until(run.to_ns);
+    serve(run.to_ns);
     look(after);
-    for (int i = 0; i < senders; i++) pthread_join(all[i]->thread, NULL);
-    sleep_until(run.to_ns + GRACE_NS);
-    /* Nothing is accepted any more. */
-    for (int i = 0; i < received; i++) pthread_join(receivers[i]->thread, NULL);
+    for (int i = 0; i < sent; i++) end_sender(senders[i]);
+    /* The others end theirs, too. */
+    serve(run.to_ns + GRACE_NS);
     fputs("{\"received\":[", stdout);
     for (int i = 0; i < received; i++)
-        printf("%s{\"from\":\"%s\",\"bytes\":%llu}", i ? "," : "", inet_ntoa(receivers[i]->from), (unsigned long long)receivers[i]->bytes);
+        printf("%s{\"from\":\"%s\",\"bytes\":%llu}", i ? "," : "", inet_ntoa(receivers[i].from), (unsigned long long)receivers[i].bytes);
     fputs("],\"sent\":[", stdout);
-    for (int i = 0; i < senders; i++) {
+    for (int i = 0; i < sent; i++) {
         if (i) putchar(',');
-        print_sender(all[i]);
-        free(all[i]);
+        print_sender(senders[i]);
+        free(senders[i]);
     }
     putchar(']');
     print_counters("before", before);
     print_counters("after", after);
     puts("}");
     fflush(stdout);
-    for (int i = 0; i < received; i++) free(receivers[i]);
-    received = 0;
+    for (int i = 0; i < received; i++)
+        if (receivers[i].fd >= 0) reset(receivers[i].fd);
+    sent = received = 0;
 }
 
 int main(int count, char **words) {
@@ -310,13 +329,19 @@ int main(int count, char **words) {
     port = atoi(words[1]);
     protocol = count > 2 && strcmp(words[2], "--mptcp") == 0 ? IPPROTO_MPTCP : 0;
     signal(SIGPIPE, SIG_IGN);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, protocol), on = 1;
+    out = new_buffer(WRITE_BYTES);
+    in = new_buffer(WRITE_BYTES);
+    poller = epoll_create1(EPOLL_CLOEXEC);
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (poller < 0 || timer < 0) fail("epoll: %s", strerror(errno));
+    watch(timer, EPOLLIN, TIMER, 0);
+    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+    int on = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, MAX_STREAMS) != 0)
         fail("listening on port %d: %s", port, strerror(errno));
-    pthread_t thread;
-    start_thread(&thread, accept_streams, &listener);
+    watch(listener, EPOLLIN, LISTENER, 0);
     puts("ready");
     fflush(stdout);
     static char line[MAX_LINE_BYTES];

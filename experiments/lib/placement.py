@@ -1,8 +1,8 @@
 """Measures a plan with `measures = "placement"`: the same traffic between hosts with several ports, line beside line.
 
-    [[network]]   name, hosts, ports, rate or port_rates (none: as fast as the machine), queue, sysctl; `lines` that are measured there
+    [[network]]   name, hosts, ports, rate or port_rates (none: as fast as the machine), queue, sysctl, congestion; `lines` that are measured there
                   (all), and tables as below, of what is otherwise there
-    [[line]]      name, program (placement_PROGRAM.py), and what that wants: policy, threshold, …; also sysctl
+    [[line]]      name, program (placement_PROGRAM.py), and what that wants: policy, threshold, …; also sysctl, congestion
     repeats       how often everything is measured, in an order of lines that turns
     [patterns], [latency], [exchange], [backlog]
                   what is measured: see placement_streams.py, placement_latency.py, placement_exchange.py, placement_backlog.py
@@ -83,8 +83,8 @@ def rows_of_line(plan, table, multirail, network, line, quick):
     """What one lab gives; a row that says why, where something failed."""
     program, before = program_of(line), idle_share()
     try:
-        with Ports(multirail, network, program.FLAGS, {**program.SYSCTL, **line.get("sysctl", {})}) as net, program.prepared(net, line), \
-                net.loads(*program.OPTIONS) as loads:
+        with Ports(multirail, network, program.FLAGS, {**program.SYSCTL, **line.get("sysctl", {})}, line.get("congestion")) as net, \
+                program.prepared(net, line), net.loads(*program.OPTIONS) as loads:
             loads.address = lambda host: program.address(net, host)
             for key, name in MEASURED.items():
                 if key not in table and key not in network:

@@ -20,7 +20,8 @@ def prepared(net, _line):
         for other in net.hosts:
             if other != host:
                 ways = [word for number, port in enumerate(net.ports) for word in ("nexthop", "via", net.address(other, number), "dev", port)]
-                net.run(host.name, "ip", "route", "add", f"{address(net, other)}/32", "src", own, *ways)
+                congestion = ["congctl", net.network["congestion"]] if "congestion" in net.network else []
+                net.run(host.name, "ip", "route", "add", f"{address(net, other)}/32", "src", own, *congestion, *ways)
     yield
 
 

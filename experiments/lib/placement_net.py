@@ -25,13 +25,13 @@ class Host(NamedTuple):
 
 class Ports(Lab):
     """A context manager. `network` is a table of plan.toml: {"name": …, "hosts": 4, "ports": 4, "rate": "100mbit"}, or "port_rates" (a
-    list) or neither, for ports as fast as the machine; where wanted "queue", "trunk", and "sysctl" (a table).
+    list) or neither, for ports as fast as the machine; where wanted "queue", "trunk", "sysctl" (a table), and "congestion".
 
-    `flags` are more of `multirail lab up`, and `sysctl` more of those, that what is compared needs.
+    `flags` are more of `multirail lab up`, `sysctl` more of those, that what is compared needs, and `congestion` another one.
     """
 
-    def __init__(self, multirail, network, flags=(), sysctl=None):
-        super().__init__(multirail, {**network, "rails": []})
+    def __init__(self, multirail, network, flags=(), sysctl=None, congestion=None):
+        super().__init__(multirail, {**network, "rails": [], **({"congestion": congestion} if congestion else {})})
         self.flags, self.sysctl = flags, {**network.get("sysctl", {}), **(sysctl or {})}
         self.hosts = [Host(f"h{number}", number) for number in range(1, network["hosts"] + 1)]
         rates = network.get("port_rates") or [network.get("rate", "-")] * network["ports"]
@@ -61,6 +61,14 @@ class Ports(Lab):
             flags += ["--sysctl", f"{key}={value}"]
         return flags
 
+    def _set_congestion(self):
+        """By the routes, as there: of every port that has a network."""
+        if "congestion" not in self.network:
+            return
+        for host in self.hosts:
+            for row in self.run(host.name, "ip", "-4", "route", "show", "proto", "kernel").stdout.splitlines():
+                self.run(host.name, "ip", "route", "change", *row.split(), "proto", "kernel", "congctl", self.network["congestion"])
+
     def port_rows(self):
         """What `lab list` says of all ports."""
         listed = map(json.loads, self._lab("list", "--json").splitlines())
@@ -69,6 +77,8 @@ class Ports(Lab):
     @contextlib.contextmanager
     def loads(self, *options):
         """A load generator on each host while the block runs; `options` are its own."""
+        # Once more: what uses all ports may have made routes anew.
+        self._set_congestion()
         command = [program("streams"), PORT, *options]
         peers = Peers(self, lambda _host: command, self.work / "streams.log")
         try:
