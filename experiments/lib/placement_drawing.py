@@ -2,6 +2,7 @@
 
 import drawing
 from drawing import plt
+from placement_results import Placements
 
 # One look for each line, as in drawing.STYLES.
 COLORS = {
@@ -27,6 +28,20 @@ def color(line):
 def style(line):
     return {"color": color(line), "marker": "o", "markersize": 4.5, "linewidth": 1.7,
             "linestyle": "-" if line in ("adaptive", "backlog", "round-robin", "layer2", "single", "layer3+4") else ":" if "old" in line else "--"}
+
+
+def pattern_figures(rows, folder, figure, title, bars=None):
+    """What the folders of patterns have in common: the paper's figure, the ports' bars with the most streams (`bars`: their file's name and
+    what they show), and the tables. Gives what was measured."""
+    found = Placements(rows)
+    for network in found.networks:
+        patterns(found, network, folder / f"figure-{figure}.png", title)
+        if bars:
+            name, shown = bars
+            most = found.places(network)[-1]
+            port_bars(found, most, folder / f"{name}.png", f"Ports of {shown}, {most[2]} streams a pair")
+    write_tables(found, folder)
+    return found
 
 
 def patterns(found, network, path, title):

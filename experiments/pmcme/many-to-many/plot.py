@@ -2,21 +2,16 @@
 
 import placement_drawing
 import placement_results
-from placement_results import Placements
 
-TITLE = "Each of four hosts to the three others, 4 ports of 40 Mbit/s each (figure 13)"
+TITLE = "Each of four hosts to the three others, 4 ports of 20 Mbit/s each (figure 13)"
+BARS = "figure-16", "one host, all to all (figures 16 to 19)"
 PATTERN = "many-to-many"
 
 
 def figures(rows, folder):
-    found = Placements(rows)
+    found = placement_drawing.pattern_figures(rows, folder, 13, TITLE, BARS)
     for network in found.networks:
-        placement_drawing.patterns(found, network, folder / "figure-13.png", TITLE)
-        most = found.places(network)[-1]
-        placement_drawing.port_bars(found, most, folder / "figure-16.png",
-                                    f"Ports of one host, {most[2]} streams a pair, all to all (figures 16 to 19)")
         placement_drawing.disorder(found, network, PATTERN, folder / "figure-20.png", "All to all: packets out of order (figure 20)")
-    placement_drawing.write_tables(found, folder)
 
 
 def claims(rows):

@@ -2,19 +2,13 @@
 
 import placement_drawing
 import placement_results
-from placement_results import Placements
 
-TITLE = "Three hosts to one, 4 ports of 100 Mbit/s each (figure 12)"
+TITLE = "Three hosts to one, 4 ports of 50 Mbit/s each (figure 12)"
+BARS = "figure-21-received", "a sender and of the receiving host (figure 21, many to one)"
 
 
 def figures(rows, folder):
-    found = Placements(rows)
-    for network in found.networks:
-        placement_drawing.patterns(found, network, folder / "figure-12.png", TITLE)
-        most = found.places(network)[-1]
-        placement_drawing.port_bars(found, most, folder / "figure-21-received.png",
-                                    f"Ports of a sender and of the receiving host, {most[2]} streams a pair (figure 21, many to one)")
-    placement_drawing.write_tables(found, folder)
+    placement_drawing.pattern_figures(rows, folder, 12, TITLE, BARS)
 
 
 def claims(rows):

@@ -2,19 +2,13 @@
 
 import placement_drawing
 import placement_results
-from placement_results import Placements
 
-TITLE = "One host to three others, 4 ports of 100 Mbit/s each (figure 11)"
+TITLE = "One host to three others, 4 ports of 50 Mbit/s each (figure 11)"
+BARS = "figure-21-sent", "the sending host and of a receiver (figure 21, one to many)"
 
 
 def figures(rows, folder):
-    found = Placements(rows)
-    for network in found.networks:
-        placement_drawing.patterns(found, network, folder / "figure-11.png", TITLE)
-        most = found.places(network)[-1]
-        placement_drawing.port_bars(found, most, folder / "figure-21-sent.png",
-                                    f"Ports of the sending host and of a receiver, {most[2]} streams a pair (figure 21, one to many)")
-    placement_drawing.write_tables(found, folder)
+    placement_drawing.pattern_figures(rows, folder, 11, TITLE, BARS)
 
 
 def claims(rows):

@@ -2,16 +2,12 @@
 
 import placement_drawing
 import placement_results
-from placement_results import Placements
 
-TITLE = "Two of four hosts with 4 ports of 100 Mbit/s each (figure 10)"
+TITLE = "Two of four hosts with 4 ports of 50 Mbit/s each (figure 10)"
 
 
 def figures(rows, folder):
-    found = Placements(rows)
-    for network in found.networks:
-        placement_drawing.patterns(found, network, folder / "figure-10.png", TITLE)
-    placement_drawing.write_tables(found, folder)
+    placement_drawing.pattern_figures(rows, folder, 10, TITLE)
 
 
 def claims(rows):
