@@ -22,7 +22,7 @@
 /* No port is taken to be slower than nominal by more than this. */
 #define SLOWEST 1024
 /* How often the queues are looked at; in between, they are reckoned. */
-#define LOOK_NS (MS / 5)
+#define LOOK_NS (MS / 2)
 #define JUDGE_NS (250 * MS)
 /* Of duplicates, a stream's receiver bears one segment in so many, */
 #define BEARABLE 4
@@ -31,8 +31,8 @@
 /* it gets fewer ports after so many bad judgements in a row, and more after so many good ones. */
 #define BAD 4
 #define GOOD 8
-/* Queues that differ by less than this many frames are the same. */
-#define QUEUE_STEP_FRAMES 8
+/* Ports that finish a packet so much later than the first are as good. */
+#define ALIKE_FRAMES 2
 /* How far a port may be behind the one that has worked most for a peer. */
 #define BEHIND_FRAMES 64
 
@@ -41,12 +41,6 @@
 	__uint(max_entries, N);                    \
 	__type(key, __u32);                        \
 	__type(value, TYPE)
-#define HASH_BY_MAC(TYPE)                 \
-	__uint(type, BPF_MAP_TYPE_HASH);  \
-	__uint(max_entries, MAX_PEERS);   \
-	__type(key, struct mac);          \
-	__type(value, TYPE)
-
 struct {
 	ARRAY_OF(struct config, 1);
 } config SEC(".maps");
@@ -61,10 +55,13 @@ struct {
 } host_state SEC(".maps");
 /* By the address of a host's first port. */
 struct {
-	HASH_BY_MAC(struct peer);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PEERS);
+	__type(key, struct mac);
+	__type(value, struct peer);
 } peers SEC(".maps");
 struct {
-	HASH_BY_MAC(struct peer_state);
+	ARRAY_OF(struct peer_state, MAX_PEERS);
 } peer_states SEC(".maps");
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -83,13 +80,8 @@ struct choice {
 	const struct packet *packet;
 	__u32 usable; /* mask */
 	__u32 wanted; /* mask: a part of `usable` */
-	__u32 is_busy;
 	__u32 why;
-	__u64 step_ns; /* of time, in which ports that finish are alike */
-	__u64 best_cost;
-	__u64 best_given_ns;
 	__u32 port;
-	__u32 found;
 	__u32 n;
 	__u32 mask;
 	__u32 from;
@@ -120,30 +112,14 @@ static long nth_step(__u32 i, struct choice *c)
 
 static __always_inline __u32 nth(struct choice *c, __u32 n)
 {
-	c->n = n % count(c->usable);
+	n %= count(c->usable);
+	/* As a rule, all ports up to the last one. */
+	if (!(c->usable & (c->usable + 1)))
+		return n;
+	c->n = n;
 	c->port = 0;
 	bpf_loop(MAX_PORTS, nth_step, c, 0);
 	return c->port;
-}
-
-static long usable_step(__u32 i, struct choice *c)
-{
-	struct port *port = bpf_map_lookup_elem(&ports, &i);
-
-	if (port && port->usable)
-		c->usable |= 1U << i;
-	return 0;
-}
-
-/* What a port needs for a KiB: as nominal, unless it is clearly slower. */
-static __always_inline __u64 ns_per_kib(__u32 i)
-{
-	struct port *port = bpf_map_lookup_elem(&ports, &i);
-	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
-
-	if (!port || !state)
-		return 0;
-	return state->ns_per_kib > port->ns_per_kib + port->ns_per_kib / 2 ? state->ns_per_kib : port->ns_per_kib;
 }
 
 /* How long a port has worked for this peer. One that was idle, or away, does not get all that it missed. */
@@ -154,50 +130,53 @@ static __always_inline __u64 given(const struct choice *c, __u32 i, __u64 ns)
 	return given_ns + behind < c->peer_state->most_ns ? c->peer_state->most_ns - behind : given_ns;
 }
 
-/* From the port after the stream's last one on: of ports alike in everything, it takes the next. */
-static long best_step(__u32 i, struct choice *c)
+/*
+ * The port that finishes the packet first; of those that do within `alike_frames` of it, that which has worked least for the peer, so that its
+ * ports are used evenly, too. Of ports alike in everything, the next after the stream's last one.
+ */
+static __always_inline __u32 best(struct choice *c, __u64 alike_frames)
 {
-	struct port_state *state;
-	__u64 ns, takes, cost, given_ns;
+	const struct host_state *host = c->host;
+	__u64 now = c->packet->now_ns, bytes = c->packet->bytes, first_ns = ~0ULL, least_ns = ~0ULL, alike_ns = 0;
+	__u32 ports = c->config->ports, port = 0;
 
-	i += c->from;
-	if (i >= c->config->ports)
-		i -= c->config->ports;
-	if (!(c->wanted >> i & 1))
-		return 0;
-	state = bpf_map_lookup_elem(&port_states, &i);
-	if (!state)
-		return 0;
-	ns = ns_per_kib(i);
-	takes = c->packet->bytes * ns / 1024;
-	cost = (state->free_ns > c->packet->now_ns ? state->free_ns : c->packet->now_ns) + takes;
-	given_ns = given(c, i, ns);
-	if (c->is_busy) {
-		/* Of ports alike, that which has done least for the peer: so its ports are used evenly, too. */
-		cost /= c->step_ns;
-		given_ns += takes;
-	}
-	if (!c->found || cost < c->best_cost || (cost == c->best_cost && given_ns < c->best_given_ns)) {
-		c->found = 1;
-		c->best_cost = cost;
-		c->best_given_ns = given_ns;
-		c->port = i;
-	}
-	return 0;
-}
+	for (__u32 i = 0; i < MAX_PORTS; i++) {
+		__u64 ns, finish;
 
-static __always_inline __u32 best(struct choice *c)
-{
-	c->found = 0;
-	c->from = c->stream->port + 1;
-	c->port = 0;
-	bpf_loop(c->config->ports, best_step, c, 0);
-	return c->port;
+		if (!(c->wanted >> i & 1))
+			continue;
+		ns = host->ns_per_kib[i];
+		finish = (host->free_ns[i] > now ? host->free_ns[i] : now) + bytes * ns / 1024;
+		if (finish < first_ns) {
+			first_ns = finish;
+			alike_ns = alike_frames * FRAME_BYTES * ns / 1024;
+		}
+	}
+	for (__u32 i = 0; i < MAX_PORTS; i++) {
+		__u32 at = c->stream->port + 1 + i;
+		__u64 ns, takes, given_ns;
+
+		if (i >= ports)
+			break;
+		at = (at >= ports ? at - ports : at) & (MAX_PORTS - 1);
+		if (!(c->wanted >> at & 1))
+			continue;
+		ns = host->ns_per_kib[at];
+		takes = bytes * ns / 1024;
+		if ((host->free_ns[at] > now ? host->free_ns[at] : now) + takes > first_ns + alike_ns)
+			continue;
+		given_ns = given(c, at, ns) + takes;
+		if (given_ns < least_ns) {
+			least_ns = given_ns;
+			port = at;
+		}
+	}
+	return port;
 }
 
 static long count_step(__u32 i, struct choice *c)
 {
-	__u64 busy_ns = c->peer_state->busy_ns[i & (SLOTS - 1)], bit = 1ULL << (i & (SLOTS - 1));
+	__u64 busy_ns = c->peer_state->slots[i & (SLOTS - 1)].busy_ns, bit = 1ULL << (i & (SLOTS - 1));
 
 	if (!busy_ns)
 		return 0;
@@ -224,7 +203,7 @@ static __always_inline __u32 count64(__u64 mask)
 
 static __always_inline __u32 has_slot(const struct choice *c)
 {
-	return c->stream->number && c->peer_state->holders[c->stream->slot & (SLOTS - 1)] == c->stream->number;
+	return c->stream->number && c->peer_state->slots[c->stream->slot & (SLOTS - 1)].stream == c->stream->number;
 }
 
 static __always_inline void release(struct choice *c)
@@ -232,8 +211,8 @@ static __always_inline void release(struct choice *c)
 	struct peer_state *state = c->peer_state;
 	__u32 slot = c->stream->slot & (SLOTS - 1);
 
-	state->holders[slot] = 0;
-	state->busy_ns[slot] = 0;
+	state->slots[slot].stream = 0;
+	state->slots[slot].busy_ns = 0;
 	state->busy &= ~(1ULL << slot);
 	state->held &= ~(1ULL << slot);
 }
@@ -251,7 +230,7 @@ static __always_inline __u32 take_slot(struct choice *c, __u32 ports)
 		return 0;
 	if (has)
 		release(c);
-	state->holders[free & (SLOTS - 1)] = c->stream->number;
+	state->slots[free & (SLOTS - 1)].stream = c->stream->number;
 	c->stream->slot = free;
 	return 1;
 }
@@ -283,7 +262,7 @@ static __always_inline __u32 share(struct choice *c)
 	if (!take_slot(c, ports))
 		return 0;
 	slot = stream->slot & (SLOTS - 1);
-	state->busy_ns[slot] = c->packet->now_ns;
+	state->slots[slot].busy_ns = c->packet->now_ns;
 	state->busy |= 1ULL << slot;
 	state->held |= 1ULL << slot;
 	if (count64(state->busy) >= ports)
@@ -347,7 +326,6 @@ static __always_inline __u32 is_kept(const struct choice *c)
 static __always_inline __u32 adaptive(struct choice *c)
 {
 	struct stream *stream = c->stream;
-	__u64 ns, frames = QUEUE_STEP_FRAMES * FRAME_BYTES;
 	__u32 port;
 
 	if (!c->packet->is_tcp || !stream) {
@@ -355,10 +333,7 @@ static __always_inline __u32 adaptive(struct choice *c)
 		return nth(c, c->packet->hash34);
 	}
 	c->wanted = c->usable;
-	ns = ns_per_kib(nth(c, 0));
-	c->step_ns = (frames > c->packet->bytes ? frames : c->packet->bytes) * ns / 1024 + 1;
-	c->is_busy = is_busy(c);
-	if (!c->is_busy) {
+	if (!is_busy(c)) {
 		if (is_kept(c)) {
 			c->why = PINNED;
 			return stream->port;
@@ -367,20 +342,21 @@ static __always_inline __u32 adaptive(struct choice *c)
 		if (stream->width && c->packet->in_flight && stream->ports & c->usable)
 			c->wanted = stream->ports & c->usable;
 		c->why = LEAST;
-		return best(c);
+		return best(c, 0);
 	}
 	judge(c);
 	stream->ports = share(c);
 	if (stream->ports) {
 		c->wanted = stream->ports;
 		c->why = c->wanted & (c->wanted - 1) ? SPREAD : PINNED;
-		return best(c);
+		/* A mask of one port: its number is that of the bits below. */
+		return c->why == PINNED ? count(c->wanted - 1) : best(c, ALIKE_FRAMES);
 	}
 	/* One more than there are slots: it stays where it is until nothing of it is on the way. */
 	c->why = PINNED;
 	port = stream->port & (MAX_PORTS - 1);
 	if (!stream->packets || !c->packet->in_flight || !(c->usable >> port & 1))
-		port = best(c) & (MAX_PORTS - 1);
+		port = best(c, ALIKE_FRAMES) & (MAX_PORTS - 1);
 	stream->ports = 1U << port;
 	return port;
 }
@@ -481,7 +457,8 @@ static long look_step(__u32 i, struct choice *c)
 {
 	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
 	struct port *port = bpf_map_lookup_elem(&ports, &i);
-	__u32 queued = c->packet->queued[i & (MAX_PORTS - 1)];
+	struct host_state *host = c->host;
+	__u32 at = i & (MAX_PORTS - 1), queued = c->packet->queued[at];
 
 	if (!state || !port)
 		return 0;
@@ -496,7 +473,8 @@ static long look_step(__u32 i, struct choice *c)
 
 	bpf_loop(MAX_PORTS, alike_step, &alike, 0);
 	state->ns_per_kib = alike.ns_per_kib;
-	state->free_ns = c->packet->now_ns + queued * ns_per_kib(i) / 1024;
+	host->ns_per_kib[at] = alike.ns_per_kib > port->ns_per_kib + port->ns_per_kib / 2 ? alike.ns_per_kib : port->ns_per_kib;
+	host->free_ns[at] = c->packet->now_ns + queued * host->ns_per_kib[at] / 1024;
 	return 0;
 }
 
@@ -505,17 +483,19 @@ static __always_inline void account(struct choice *c, __u32 i)
 	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
 	__u64 takes, now = c->packet->now_ns, given_ns, ns;
 	struct stream *stream = c->stream;
+	struct host_state *host = c->host;
+	__u32 at = i & (MAX_PORTS - 1);
 
 	if (!state)
 		return;
 	__sync_fetch_and_add(&state->packets, 1);
 	__sync_fetch_and_add(&state->bytes, c->packet->bytes);
 	if (c->config->policy == ADAPTIVE) {
-		ns = ns_per_kib(i);
+		ns = host->ns_per_kib[at];
 		takes = c->packet->bytes * ns / 1024;
-		state->free_ns = (state->free_ns > now ? state->free_ns : now) + takes;
-		given_ns = given(c, i, ns) + takes;
-		c->peer_state->given_ns[i & (MAX_PORTS - 1)] = given_ns;
+		host->free_ns[at] = (host->free_ns[at] > now ? host->free_ns[at] : now) + takes;
+		given_ns = given(c, at, ns) + takes;
+		c->peer_state->given_ns[at] = given_ns;
 		if (given_ns > c->peer_state->most_ns)
 			c->peer_state->most_ns = given_ns;
 	}
@@ -536,9 +516,7 @@ static __always_inline int decide(struct choice *c)
 {
 	__u32 port;
 
-	c->usable = 0;
-	bpf_loop(c->config->ports, usable_step, c, 0);
-	c->usable &= c->peer->usable;
+	c->usable = c->config->usable & c->peer->usable;
 	if (!c->usable)
 		return -1;
 	if (c->packet->is_looked) {

@@ -166,6 +166,7 @@ int place(struct __sk_buff *skb)
 	struct peer *peer;
 	struct port *port;
 	struct bpf_sock *sk;
+	__u8 both[12];
 	int number;
 
 	if (!conf || data + sizeof(struct ethhdr) > (void *)(long)skb->data_end)
@@ -176,7 +177,8 @@ int place(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	c.config = conf;
 	c.peer = peer;
-	c.peer_state = bpf_map_lookup_elem(&peer_states, &to);
+	key = peer->number;
+	c.peer_state = bpf_map_lookup_elem(&peer_states, &key);
 	c.host = bpf_map_lookup_elem(&host_state, &zero);
 	if (!c.peer_state || !c.host)
 		return TC_ACT_UNSPEC;
@@ -207,8 +209,9 @@ int place(struct __sk_buff *skb)
 	port = bpf_map_lookup_elem(&ports, &key);
 	if (!port)
 		return TC_ACT_UNSPEC;
-	bpf_skb_store_bytes(skb, 0, peer->macs[number & (MAX_PORTS - 1)].bytes, 6, 0);
-	bpf_skb_store_bytes(skb, 6, port->mac.bytes, 6, 0);
+	__builtin_memcpy(both, peer->macs[number & (MAX_PORTS - 1)].bytes, 6);
+	__builtin_memcpy(both + 6, port->mac.bytes, 6);
+	bpf_skb_store_bytes(skb, 0, both, sizeof(both), 0);
 	return bpf_redirect(port->ifindex, 0);
 }
 

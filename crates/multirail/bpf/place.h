@@ -19,12 +19,13 @@ struct config {
 	__u32 policy;
 	__u32 ports;
 	__u32 threshold; /* bytes, of `backlog` */
+	__u32 usable;	 /* a bit a port: packets may leave there */
 };
 
 /* Written by the tool. `dev` is the address of the kernel's net_device, which `learn` finds. */
 struct port {
 	__u32 ifindex;
-	__u32 usable;
+	__u32 unused;
 	struct mac mac;
 	__u64 dev;
 	__u64 ns_per_kib; /* at the link's nominal speed */
@@ -35,7 +36,6 @@ struct port_state {
 	__u64 packets;
 	__u64 bytes;
 	__u64 queued;		  /* bytes in the queue when it was last looked at */
-	__u64 free_ns;		  /* when what was given will have left */
 	__u64 ns_per_kib;	  /* as measured */
 	__u64 sampled_ns;	  /* the measurement: when it began, */
 	__u64 sampled_bytes;	  /* `bytes` then, */
@@ -45,29 +45,37 @@ struct port_state {
 	__u64 was_idle; /* since the measurement began */
 };
 
-/* Of all ports. */
+/* Of all ports: what is read for each packet lies together. */
 struct host_state {
 	__u64 looked_ns; /* when the queues were looked at */
 	__u32 packets;	 /* turns: of packets, */
 	__u32 streams;	 /* and of streams */
+	__u64 free_ns[MAX_PORTS];    /* when what was given to a port will have left */
+	__u64 ns_per_kib[MAX_PORTS]; /* what a port needs for a KiB: as nominal, unless it is clearly slower */
 };
 
 /* Written by the tool. */
 struct peer {
-	struct mac macs[MAX_PORTS];
 	__u32 usable; /* a bit a port number */
+	__u32 number; /* of its peer_state */
+	struct mac macs[MAX_PORTS];
+};
+
+struct slot {
+	__u64 busy_ns; /* when the stream that has it was last busy */
+	__u32 stream;  /* its number, 0: nobody's */
+	__u32 unused;
 };
 
 struct peer_state {
-	__u64 given_ns[MAX_PORTS]; /* how long each port has worked for this peer */
-	__u64 most_ns;		   /* the most of these */
-	__u64 busy_ns[SLOTS];	   /* when the stream that has the slot was last busy */
-	__u32 holders[SLOTS];	   /* its number, 0: nobody's */
-	__u64 busy;		   /* mask of slots whose streams were busy when they were counted, */
-	__u64 held;		   /* and of those that nobody else may have yet */
+	__u64 most_ns; /* the most of given_ns */
 	__u64 counted_ns;
+	__u64 busy; /* mask of slots whose streams were busy when they were counted, */
+	__u64 held; /* and of those that nobody else may have yet */
 	__u32 streams;
 	__u32 unused;
+	__u64 given_ns[MAX_PORTS]; /* how long each port has worked for this peer */
+	struct slot slots[SLOTS];
 };
 
 struct stream {

@@ -38,9 +38,11 @@ int trace(struct __sk_buff *skb)
 	c.config = bpf_map_lookup_elem(&config, &zero);
 	c.host = bpf_map_lookup_elem(&host_state, &zero);
 	c.peer = bpf_map_lookup_elem(&peers, &to);
-	c.peer_state = bpf_map_lookup_elem(&peer_states, &to);
 	c.stream = bpf_map_lookup_elem(&traced, &t.stream);
-	if (!c.config || !c.host || !c.peer || !c.peer_state)
+	if (!c.config || !c.host || !c.peer)
+		return TC_ACT_SHOT;
+	c.peer_state = bpf_map_lookup_elem(&peer_states, &c.peer->number);
+	if (!c.peer_state)
 		return TC_ACT_SHOT;
 	answer.port = decide(&c);
 	answer.why = c.why;

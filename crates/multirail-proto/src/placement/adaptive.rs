@@ -7,7 +7,7 @@
 //!   may use all of them; from as many streams as ports on, each has a slot, which stands for a port, and is not reordered.
 //! - A program that comes late is not idle: its stream keeps its port while anything of it is on the way, and for a second. But it
 //!   counts as busy for a quarter of that only, so that the ports of streams that have ended without a word are used soon.
-//! - Of its ports a stream uses that which would finish the packet first; of those that are alike to some frames, that which has worked
+//! - Of its ports a stream uses that which would finish the packet first; of those that do so hardly later, that which has worked
 //!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
 //!   of them does the same.
 //! - A stream whose receiver tells of too many segments that came twice, because it took reordering for loss, gets fewer ports.
@@ -37,8 +37,8 @@ const BEARABLE: u32 = 4;
 const BAD: u32 = 4;
 /// and more after so many good ones.
 const GOOD: u32 = 8;
-/// Queues that differ by less than this are alike.
-const QUEUE_STEP_FRAMES: u64 = 8;
+/// Ports that finish a packet so much later than the first are as good.
+const ALIKE_FRAMES: u64 = 2;
 /// How far a port may be behind the one that has worked most for a peer.
 const BEHIND_FRAMES: u64 = 64;
 
@@ -52,7 +52,6 @@ pub(super) fn decide(
     let Some(stream) = stream.filter(|_| packet.is_tcp) else {
         return Decision { port: usable.nth(packet.hash34), why: Why::Hash };
     };
-    let ns = ns_per_kib(ports, usable.nth(0));
     if !is_busy(stream, packet) {
         if is_kept(usable, stream, packet) {
             return Decision { port: stream.port, why: Why::Pinned };
@@ -60,18 +59,17 @@ pub(super) fn decide(
         // Where its receiver bears only so many ports, what is on the way must not be overtaken either.
         let kept = if stream.width > 0 && packet.in_flight > 0 { stream.ports.and(usable) } else { Mask::default() };
         let wanted = if kept.count() > 0 { kept } else { usable };
-        return Decision { port: best(ports, wanted, peer, stream.port, packet, None), why: Why::Least };
+        return Decision { port: best(ports, wanted, peer, stream.port, packet, 0), why: Why::Least };
     }
-    let step_ns = Some((QUEUE_STEP_FRAMES * FRAME_BYTES).max(u64::from(packet.bytes)) * ns / 1024 + 1);
     judge(stream, packet);
     stream.ports = share(usable, peer, stream, packet);
     if stream.ports.count() > 0 {
-        let port = best(ports, stream.ports, peer, stream.port, packet, step_ns);
+        let port = best(ports, stream.ports, peer, stream.port, packet, ALIKE_FRAMES);
         return Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } };
     }
     // One more than there are slots: it stays where it is until nothing of it is on the way.
     let stays = stream.packets > 0 && packet.in_flight > 0 && usable.has(stream.port);
-    let port = if stays { stream.port } else { best(ports, usable, peer, stream.port, packet, step_ns) };
+    let port = if stays { stream.port } else { best(ports, usable, peer, stream.port, packet, ALIKE_FRAMES) };
     stream.ports = Mask(1 << port);
     Decision { port, why: Why::Pinned }
 }
@@ -91,18 +89,19 @@ fn is_busy(stream: &mut Stream, packet: &Packet) -> bool {
     stream.busy_ns > 0 && stream.busy_ns + IDLE_NS > packet.now_ns
 }
 
-/// The port of `wanted` that finishes the packet first. With `step_ns`: ports that finish in the same step of time are alike, and of these it is
-/// the one that has worked least for the peer. Of ports alike in everything, the next after the stream's last one.
-fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, step_ns: Option<u64>) -> u32 {
-    let cost = |port: &u32| {
-        let ns = ns_per_kib(ports, *port);
-        let takes = u64::from(packet.bytes) * ns / 1024;
-        let finish = ports[*port as usize].free_ns(packet.now_ns) + takes;
-        let given = peer.given(*port as usize, ns);
-        step_ns.map_or((finish, given), |step_ns| (finish / step_ns, given + takes))
-    };
+/// The port of `wanted` that finishes the packet first; of those that do within `alike_frames` of it, that which has worked least for the peer.
+/// Of ports alike in everything, the next after the stream's last one.
+fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, alike_frames: u64) -> u32 {
+    let takes_ns = |port: u32| u64::from(packet.bytes) * ns_per_kib(ports, port) / 1024;
+    let finish_ns = |port: u32| ports[port as usize].free_ns(packet.now_ns) + takes_ns(port);
     let count = ports.len() as u32;
-    (last + 1..last + 1 + count).map(|port| port % count).filter(|port| wanted.has(*port)).min_by_key(cost).unwrap_or(0)
+    let Some(first) = wanted.ports().filter(|port| *port < count).min_by_key(|port| finish_ns(*port)) else { return 0 };
+    let until_ns = finish_ns(first) + alike_frames * FRAME_BYTES * ns_per_kib(ports, first) / 1024;
+    let in_turn = (last + 1..last + 1 + count).map(|port| port % count);
+    in_turn
+        .filter(|port| wanted.has(*port) && finish_ns(*port) <= until_ns)
+        .min_by_key(|port| peer.given(*port as usize, ns_per_kib(ports, *port)) + takes_ns(*port))
+        .unwrap_or(first)
 }
 
 /// The ports that a busy stream may use: all, as long as there are fewer busy streams to this peer than ports; one for each from then on.

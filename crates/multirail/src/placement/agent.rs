@@ -4,7 +4,7 @@ use super::agent_lock::become_agent;
 use super::frames::{Frames, Refused};
 use super::hook::{self, Hooks};
 use super::ports::{self, LinkNow, PortInfo};
-use super::program::{Tables, map_error};
+use super::program::Tables;
 use super::state::{self, PeersFrom, Place, State};
 use super::{Error, Result, undo};
 use crate::handshake::Token;
@@ -207,9 +207,8 @@ impl Agent {
     fn write(&mut self) -> Result<()> {
         for (number, &usable) in self.usable.iter().enumerate() {
             if self.told_usable[number] != Some(usable) {
-                let mut port = self.tables.ports.get(&(number as u32), 0).map_err(map_error)?;
-                port.usable = u32::from(usable);
-                self.tables.ports.set(number as u32, port, 0).map_err(map_error)?;
+                let others = self.tables.usable()? & !(1 << number);
+                self.tables.set_usable(others | u32::from(usable) << number)?;
                 self.told_usable[number] = Some(usable);
                 tracing::info!(
                     "port {}: {}",

@@ -30,6 +30,20 @@ pub(super) struct Config {
     /// How many ports there are.
     pub(super) ports: u32,
     pub(super) threshold_bytes: u32,
+    /// Bit p: packets may leave by port p.
+    pub(super) usable: u32,
+}
+
+/// `host_state`: one entry, written by the program.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HostState {
+    looked_ns: u64,
+    next_packet: u32,
+    next_stream: u32,
+    free_ns: [u64; MAX_PORTS],
+    /// What each port needs for a KiB: nominal at first.
+    pub(super) ns_per_kib: [u64; MAX_PORTS],
 }
 
 /// `ports`: an entry a port.
@@ -37,8 +51,7 @@ pub(super) struct Config {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Port {
     pub(super) ifindex: u32,
-    /// 1: packets may leave here.
-    pub(super) usable: u32,
+    pub(super) unused: u32,
     pub(super) mac: MacKey,
     /// Where the kernel keeps the port, found by the program `learn`; 0 if not known.
     pub(super) dev: u64,
@@ -54,7 +67,6 @@ pub(super) struct PortState {
     pub(super) bytes: u64,
     /// In the port's queue when the program looked last.
     pub(super) backlog_bytes: u64,
-    pub(super) free_ns: u64,
     /// As measured.
     pub(super) ns_per_kib: u64,
     pub(super) sampled_ns: u64,
@@ -69,23 +81,26 @@ pub(super) struct PortState {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Peer {
-    pub(super) macs: [MacKey; MAX_PORTS],
     /// Bit p: port p of this host reaches port p of that one.
     pub(super) usable: u32,
+    /// Of its entry in `peer_states`.
+    pub(super) number: u32,
+    pub(super) macs: [MacKey; MAX_PORTS],
 }
 
-/// `peer_states`: by the same key, written by the program: see `bpf/place.h`.
+/// `peer_states`: an entry a peer, written by the program: see `bpf/place.h`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerState {
+    counts: [u64; 5],
     /// How long each port has worked for this peer, in nanoseconds, where the policy is `adaptive`.
     pub(super) given: [u64; MAX_PORTS],
-    rest: [u64; 5 + SLOTS + SLOTS / 2],
+    slots: [[u64; 2]; SLOTS],
 }
 
 impl Default for PeerState {
     fn default() -> Self {
-        Self { given: [0; MAX_PORTS], rest: [0; 5 + SLOTS + SLOTS / 2] }
+        Self { counts: [0; 5], given: [0; MAX_PORTS], slots: [[0; 2]; SLOTS] }
     }
 }
 
@@ -113,6 +128,8 @@ pub(super) struct Stream {
 unsafe impl aya::Pod for MacKey {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Config {}
+// SAFETY: as above.
+unsafe impl aya::Pod for HostState {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Port {}
 // SAFETY: as above.

@@ -129,8 +129,12 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
     loaded.pin(place)?;
     let mask = |macs: &Vec<Mac>| (1_u32 << macs.len().min(state.ports.len())) - 1;
     let table: Vec<(Vec<Mac>, u32)> = peers.iter().map(|macs| (macs.clone(), mask(macs))).collect();
-    let config =
-        Config { policy: state.policy as u32, ports: state.ports.len() as u32, threshold_bytes: state.threshold_bytes };
+    let config = Config {
+        policy: state.policy as u32,
+        ports: state.ports.len() as u32,
+        threshold_bytes: state.threshold_bytes,
+        usable: (1 << state.ports.len()) - 1,
+    };
     loaded.fill(config, &state.ports, &ports::ns_per_kib(&state.ports))?;
     if state.clsact_added {
         hook::add_clsact(first.ifindex).await?;

@@ -1,7 +1,7 @@
 //! The program's decisions (`bpf/decide.h`) against those of its model (`multirail_proto::placement`): the same packets through both, one by
 //! one. `bpf/trace.bpf.c` runs the program's part on what a test says a packet is.
 
-use super::layout::{self, Config, MacKey, Peer, PeerState, Port, PortState};
+use super::layout::{self, Config, HostState, MacKey, Peer, PeerState, Port, PortState};
 use super::test_run;
 use aya::maps::{Array, HashMap};
 use aya::programs::SchedClassifier;
@@ -104,35 +104,37 @@ impl Kernel {
             let mut table = Array::<_, PortState>::try_from(self.object.map_mut("port_states").unwrap()).unwrap();
             table.set(number as u32, PortState::default(), 0).unwrap();
         }
-        let mut host = Array::<_, [u64; 2]>::try_from(self.object.map_mut("host_state").unwrap()).unwrap();
-        host.set(0, [0; 2], 0).unwrap();
+        let mut host = HostState::default();
+        host.ns_per_kib[..ns_per_kib.len()].copy_from_slice(ns_per_kib);
+        Array::<_, HostState>::try_from(self.object.map_mut("host_state").unwrap()).unwrap().set(0, host, 0).unwrap();
         let mut traced = Array::<_, layout::Stream>::try_from(self.object.map_mut("traced").unwrap()).unwrap();
         for stream in 0..STREAMS {
             traced.set(stream as u32, layout::Stream::default(), 0).unwrap();
         }
-        let config = Config { policy: policy as u32, ports: ns_per_kib.len() as u32, threshold_bytes: THRESHOLD_BYTES };
+        let usable = Mask::first(ns_per_kib.len());
+        let config = Config {
+            policy: policy as u32,
+            ports: ns_per_kib.len() as u32,
+            threshold_bytes: THRESHOLD_BYTES,
+            usable: usable.0,
+        };
         Array::<_, Config>::try_from(self.object.map_mut("config").unwrap()).unwrap().set(0, config, 0).unwrap();
-        self.set_usable(Mask::first(ns_per_kib.len()), ns_per_kib);
-        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: Mask::first(ns_per_kib.len()).0 };
-        let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
-        peers.insert(MacKey::from(PEER), peer, 0).unwrap();
-        let mut states =
-            HashMap::<_, MacKey, PeerState>::try_from(self.object.map_mut("peer_states").unwrap()).unwrap();
-        states.insert(MacKey::from(PEER), PeerState::default(), 0).unwrap();
-    }
-
-    fn set_usable(&mut self, usable: Mask, ns_per_kib: &[u64]) {
         let mut ports = Array::<_, Port>::try_from(self.object.map_mut("ports").unwrap()).unwrap();
         for (number, &ns_per_kib) in (0..).zip(ns_per_kib) {
-            let port = Port {
-                ifindex: number + 1,
-                usable: usable.has(number).into(),
-                mac: MacKey::default(),
-                dev: 0,
-                ns_per_kib,
-            };
+            let port = Port { ifindex: number + 1, unused: 0, mac: MacKey::default(), dev: 0, ns_per_kib };
             ports.set(number, port, 0).unwrap();
         }
+        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: usable.0, number: 7 };
+        let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
+        peers.insert(MacKey::from(PEER), peer, 0).unwrap();
+        let mut states = Array::<_, PeerState>::try_from(self.object.map_mut("peer_states").unwrap()).unwrap();
+        states.set(peer.number, PeerState::default(), 0).unwrap();
+    }
+
+    fn set_usable(&mut self, usable: Mask) {
+        let mut table = Array::<_, Config>::try_from(self.object.map_mut("config").unwrap()).unwrap();
+        let config = table.get(&0, 0).unwrap();
+        table.set(0, Config { usable: usable.0, ..config }, 0).unwrap();
     }
 
     /// The port, or none, and why.
@@ -178,7 +180,7 @@ fn the_program_decides_as_its_model() {
             now_ns += if mask % 31 == 0 { 200 * later_ns } else { later_ns };
             if mask % 61 == 0 {
                 host.usable = Mask::first(ns_per_kib.len()).and(Mask(mask >> 8));
-                kernel.set_usable(host.usable, &ns_per_kib);
+                kernel.set_usable(host.usable);
             }
             segments = segments.wrapping_add(mask % 500);
             duplicates = duplicates.wrapping_add(mask % 300);

@@ -1,6 +1,6 @@
 //! The program and its maps in the kernel: loaded, pinned, found again.
 
-use super::layout::{Config, MacKey, Peer, PeerState, Port, PortState, Stream};
+use super::layout::{Config, HostState, MacKey, Peer, PeerState, Port, PortState, Stream};
 use super::ports::PortInfo;
 use super::state::{self, Place};
 use super::test_run;
@@ -8,7 +8,7 @@ use super::{Error, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Btf, Ebpf, EbpfLoader};
-use multirail_proto::placement::{MAX_PORTS, Mac};
+use multirail_proto::placement::{MAX_PEERS, MAX_PORTS, Mac};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,9 +40,15 @@ impl Loaded {
         let map = self.object.map_mut("ports").ok_or_else(|| missing("ports"))?;
         let mut table = Array::<_, Port>::try_from(map).map_err(map_error)?;
         for (number, (port, &ns_per_kib)) in (0..).zip(ports.iter().zip(ns_per_kib)) {
-            let entry = Port { ifindex: port.ifindex, usable: 1, mac: port.mac.into(), dev: 0, ns_per_kib };
+            let entry = Port { ifindex: port.ifindex, unused: 0, mac: port.mac.into(), dev: 0, ns_per_kib };
             table.set(number, entry, 0).map_err(map_error)?;
         }
+        let mut state = HostState::default();
+        for (to, from) in state.ns_per_kib.iter_mut().zip(ns_per_kib) {
+            *to = *from;
+        }
+        let map = self.object.map_mut("host_state").ok_or_else(|| missing("host_state"))?;
+        Array::<_, HostState>::try_from(map).map_err(map_error)?.set(0, state, 0).map_err(map_error)?;
         let learn = classifier(&mut self.object, "learn")?;
         let fd = learn.fd().map_err(|e| Error::Refused(chain(&e)))?.as_fd();
         for port in ports {
@@ -88,10 +94,10 @@ fn classifier<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClass
 
 /// The program's maps.
 pub(super) struct Tables {
-    pub(super) ports: Array<MapData, Port>,
+    config: Array<MapData, Config>,
     pub(super) port_states: Array<MapData, PortState>,
     pub(super) peers: HashMap<MapData, MacKey, Peer>,
-    pub(super) peer_states: HashMap<MapData, MacKey, PeerState>,
+    pub(super) peer_states: Array<MapData, PeerState>,
     streams: Map,
 }
 
@@ -113,10 +119,10 @@ impl Tables {
         let mut maps: std::collections::HashMap<String, Map> = maps.into_iter().collect();
         let mut take = |name: &str| maps.remove(name).ok_or_else(|| missing(name));
         Ok(Self {
-            ports: Array::try_from(take("ports")?).map_err(map_error)?,
+            config: Array::try_from(take("config")?).map_err(map_error)?,
             port_states: Array::try_from(take("port_states")?).map_err(map_error)?,
             peers: HashMap::try_from(take("peers")?).map_err(map_error)?,
-            peer_states: HashMap::try_from(take("peer_states")?).map_err(map_error)?,
+            peer_states: Array::try_from(take("peer_states")?).map_err(map_error)?,
             streams: take("streams")?,
         })
     }
@@ -131,8 +137,25 @@ impl Tables {
         }
     }
 
+    /// A bit for each port of this host by which packets may leave.
+    pub(super) fn usable(&self) -> Result<u32> {
+        Ok(self.config.get(&0, 0).map_err(map_error)?.usable)
+    }
+
+    pub(super) fn set_usable(&mut self, usable: u32) -> Result<()> {
+        let config = self.config.get(&0, 0).map_err(map_error)?;
+        self.config.set(0, Config { usable, ..config }, 0).map_err(map_error)
+    }
+
     /// Makes the table of peers this one: of each its ports, and a bit for each that leads there.
     pub(super) fn set_peers(&mut self, peers: &[(Vec<Mac>, u32)]) -> Result<()> {
+        let known: Vec<(MacKey, Peer)> = self.peers.iter().filter_map(std::result::Result::ok).collect();
+        let stays = |key: &MacKey| peers.iter().any(|(ports, _)| ports.first() == Some(&Mac::from(*key)));
+        for (key, _) in known.iter().filter(|(key, _)| !stays(key)) {
+            // Gone already is as good.
+            let _ = self.peers.remove(key);
+        }
+        let mut numbers: Vec<u32> = known.iter().filter(|(key, _)| stays(key)).map(|(_, peer)| peer.number).collect();
         for (ports, usable) in peers {
             let Some(first) = ports.first() else { continue };
             let mut macs = [MacKey::default(); MAX_PORTS];
@@ -140,17 +163,17 @@ impl Tables {
                 *to = (*from).into();
             }
             let key = MacKey::from(*first);
-            if self.peer_states.get(&key, 0).is_err() {
-                self.peer_states.insert(key, PeerState::default(), 0).map_err(map_error)?;
-            }
-            self.peers.insert(key, Peer { macs, usable: *usable }, 0).map_err(map_error)?;
-        }
-        let keys: Vec<MacKey> = self.peers.keys().filter_map(std::result::Result::ok).collect();
-        let stays = |key: &MacKey| peers.iter().any(|(ports, _)| ports.first() == Some(&Mac::from(*key)));
-        for key in keys.into_iter().filter(|key| !stays(key)) {
-            // Gone already is as good.
-            let _ = self.peers.remove(&key);
-            let _ = self.peer_states.remove(&key);
+            let number = match known.iter().find(|(known, _)| *known == key) {
+                Some((_, peer)) => peer.number,
+                None => {
+                    // The least that nobody has. More hosts than the tables hold are refused by the table of peers.
+                    let free = (0..MAX_PEERS as u32).find(|number| !numbers.contains(number)).unwrap_or(0);
+                    self.peer_states.set(free, PeerState::default(), 0).map_err(map_error)?;
+                    numbers.push(free);
+                    free
+                }
+            };
+            self.peers.insert(key, Peer { usable: *usable, number, macs }, 0).map_err(map_error)?;
         }
         Ok(())
     }

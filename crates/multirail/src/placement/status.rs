@@ -68,11 +68,12 @@ pub async fn status() -> Result<Status> {
     let (state, tables, id) = open().await?;
     let links = netlink::with_netlink(ports::links).await?;
     let mut port_rows = Vec::new();
+    let usable_ports = tables.usable()?;
     for (number, info) in state.ports.iter().enumerate() {
-        let port = tables.ports.get(&(number as u32), 0).map_err(map_error)?;
+        let usable = usable_ports >> number & 1 == 1;
         let counted = tables.port_states.get(&(number as u32), 0).map_err(map_error)?;
         let link = links.iter().find(|link| link.ifindex == info.ifindex);
-        let left_out = (port.usable == 0).then_some("the agent has not yet looked at it");
+        let left_out = (!usable).then_some("the agent has not yet looked at it");
         let why_not = link.map_or(Some("it is gone"), |link| link.why_not(info).or(left_out));
         let name = settings::name_of(info.ifindex).unwrap_or_else(|| info.name.clone());
         port_rows.push(PortStatus {
@@ -80,17 +81,17 @@ pub async fn status() -> Result<Status> {
             speed_mbit_s: ports::speed_mbit_s(&name),
             port: name,
             mac: info.mac,
-            usable: port.usable != 0,
-            why_not: why_not.filter(|_| port.usable == 0),
+            usable,
+            why_not: why_not.filter(|_| !usable),
             packets: counted.packets,
             bytes: counted.bytes,
             backlog_bytes: counted.backlog_bytes,
         });
     }
     let mut peers = Vec::new();
-    for (key, peer) in tables.peers.iter().filter_map(std::result::Result::ok) {
+    for (_, peer) in tables.peers.iter().filter_map(std::result::Result::ok) {
         let macs: Vec<Mac> = peer.macs.iter().map(|&mac| mac.into()).filter(|mac: &Mac| mac.is_unicast()).collect();
-        let given = tables.peer_states.get(&key, 0).map(|state| state.given).unwrap_or_default();
+        let given = tables.peer_states.get(&peer.number, 0).map(|state| state.given).unwrap_or_default();
         let usable_ports = (0..MAX_PORTS.min(state.ports.len())).filter(|p| peer.usable >> p & 1 == 1).collect();
         peers.push(PeerStatus {
             macs,
