@@ -129,7 +129,7 @@ COLUMNS = (("rate_mbit_s", "Mbit/s", "{:.1f}", 1), ("share", "of all ports", "{:
            ("sent_balance", "busiest port, sent", "{:.2f}", 1), ("received_balance", "busiest port, received", "{:.2f}", 1),
            ("out_of_order_share", "out of order, %", "{:.2f}", 100), ("resent_share", "sent again, %", "{:.2f}", 100),
            ("duplicate_share", "for nothing, %", "{:.3f}", 100), ("cpu_s_per_gib", "CPU s/GiB", "{:.1f}", 1),
-           ("cpu_idle_share", "idle", "{:.2f}", 1))
+           ("program_ns", "program, ns", "{:.0f}", 1), ("cpu_idle_share", "idle", "{:.2f}", 1))
 
 
 def tables(found, columns=COLUMNS):

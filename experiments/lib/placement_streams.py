@@ -1,12 +1,19 @@
 """Bandwidth of streams between hosts with several ports: patterns of a plan, at several numbers of streams a pair of hosts.
 
-    [patterns]  names, streams, seconds, warm_up_s
+    [patterns]  names, streams, seconds, warm_up_s; and `program_time = true`, to have the kernel count how long the program of `place` takes
 
 A pattern is one of the paper's: `one-to-one`, `both-ways`, `one-to-many`, `many-to-one`, `many-to-many`. Its share is that of the rate
 of all ports that the pattern can fill, headers included, so that 0.956 is as much as TCP can carry.
 """
 
+import contextlib
+import json
+import pathlib
+import subprocess
+
 from placement_net import Stream
+
+COUNTS = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
 
 SECONDS, WARM_UP_S = 3.0, 0.5
 QUICK_SECONDS, QUICK_WARM_UP_S = 0.5, 0.3
@@ -37,8 +44,32 @@ def rows(net, loads, table, quick):
     for pattern in table["names"]:
         every = pairs(pattern, net.hosts)
         for count in table["streams"]:
-            run, _ = loads.run([Stream(source, target, count) for source, target in every], warm_up_s, seconds)
-            yield {"pattern": pattern, "streams": count, **described(run, every, pattern, net)}
+            wanted = [Stream(source, target, count) for source, target in every]
+            if not table.get("program_time"):
+                run, _ = loads.run(wanted, warm_up_s, seconds)
+                yield {"pattern": pattern, "streams": count, **described(run, every, pattern, net)}
+                continue
+            with kernel_counts_programs():
+                run, _ = loads.run(wanted, warm_up_s, seconds)
+                yield {"pattern": pattern, "streams": count, **described(run, every, pattern, net), "program_ns": program_ns(net, every[0][0])}
+
+
+@contextlib.contextmanager
+def kernel_counts_programs():
+    """It is a setting of the machine, and costs every program some time."""
+    before = COUNTS.read_text()
+    try:
+        COUNTS.write_text("1")
+        yield
+    finally:
+        COUNTS.write_text(before)
+
+
+def program_ns(net, host):
+    """For a packet, on average, since a host's program was loaded; None if it has none."""
+    done = net.run(host.name, net.multirail, "--json", "place", "status", check=False, stderr=subprocess.DEVNULL)
+    found = json.loads(done.stdout)["program_ns_per_packet"] if done.returncode == 0 else None
+    return found and round(found, 1)
 
 
 def described(run, every, pattern, net):

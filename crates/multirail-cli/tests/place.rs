@@ -7,6 +7,9 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
@@ -494,6 +497,104 @@ fn streams_are_listed_and_monitors_have_their_text() {
         assert!(name.starts_with("multirail_place_") && name.ends_with('}') && value.parse::<f64>().is_ok(), "{line}");
     }
     assert!(prometheus.contains("multirail_place_port_usable{port=\"eth1\",number=\"1\"} 1\n"), "{prometheus}");
+}
+
+/// Connections from h1 to h2, of which each end has sent a byte.
+fn connections(net: &Net, count: usize) -> Vec<(TcpStream, TcpStream)> {
+    let listener = net.lab.run_in("h2", || TcpListener::bind((net.address("h2"), 0)).unwrap()).unwrap();
+    let target = listener.local_addr().unwrap();
+    let connect = || (0..count).map(|_| TcpStream::connect(target).unwrap()).collect::<Vec<_>>();
+    let accepting = std::thread::spawn(move || (0..count).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>());
+    let ours = net.lab.run_in("h1", connect).unwrap();
+    let theirs = accepting.join().unwrap();
+    for stream in ours.iter().chain(&theirs) {
+        let mut stream = stream;
+        stream.write_all(&[7]).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    ours.into_iter().zip(theirs).collect()
+}
+
+#[test]
+fn ten_thousand_streams_are_kept_and_nothing_of_those_that_end() {
+    const MANY: usize = 10_000;
+    let Some(net) = Net::new("many", &["h1", "h2"], 3) else { return };
+    let files = libc::rlimit { rlim_cur: 4 * MANY as u64, rlim_max: 4 * MANY as u64 };
+    // SAFETY: the struct is valid for the call.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const files) } != 0 {
+        let _ = writeln!(std::io::stderr(), "skipped: this process may not open {} files", 4 * MANY);
+        return;
+    }
+    assert!(net.up_by_file("h1").status.success() && net.up_by_file("h2").status.success());
+    let count = |status: &Value| status["streams"].as_array().unwrap().len();
+    let open = connections(&net, MANY);
+    let status = net.status("h1");
+    assert_eq!(count(&status), MANY);
+    let remote = format!("{}:", net.address("h2"));
+    for stream in status["streams"].as_array().unwrap() {
+        let is_right = stream["remote"].as_str().unwrap().starts_with(&remote) && stream["port"].as_u64().unwrap() < 3;
+        assert!(is_right, "{stream}");
+    }
+    drop(open);
+    net.wait("h1", "without streams", |status| count(status) == 0);
+    // As many again that come and go, a thousand at a time.
+    for _ in 0..MANY / 1_000 {
+        drop(connections(&net, 1_000));
+    }
+    for host in ["h1", "h2"] {
+        net.wait(host, "without streams", |status| count(status) == 0);
+    }
+}
+
+#[test]
+fn what_is_under_way_arrives_when_placement_ends() {
+    let Some(net) = Net::new("down", &["h1", "h2"], 3) else { return };
+    assert!(net.up_by_file("h1").status.success() && net.up_by_file("h2").status.success());
+    let listener = net.lab.run_in("h2", || TcpListener::bind((net.address("h2"), 0)).unwrap()).unwrap();
+    let target = listener.local_addr().unwrap();
+    let mut sender = net.lab.run_in("h1", || TcpStream::connect(target).unwrap()).unwrap();
+    let (mut receiver, _) = listener.accept().unwrap();
+    let (got, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let sending = std::thread::spawn({
+        let is_over = is_over.clone();
+        move || {
+            let mut sent = 0;
+            while !is_over.load(Relaxed) {
+                sender.write_all(&[7; 1 << 16]).unwrap();
+                sent += 1 << 16;
+            }
+            sent
+        }
+    });
+    let receiving = std::thread::spawn({
+        let got = got.clone();
+        move || {
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                match receiver.read(&mut buffer).unwrap() {
+                    0 => break,
+                    n => got.fetch_add(n as u64, Relaxed),
+                };
+            }
+        }
+    });
+    let wait_for_more = |what: &str| {
+        let (begun, before) = (Instant::now(), got.load(Relaxed));
+        while got.load(Relaxed) < before + 2_000_000 {
+            assert!(begun.elapsed() < PATIENCE, "nothing arrives {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_for_more("before");
+    assert!(bytes_by_port(&net.status("h1")).iter().all(|&bytes| bytes > 100_000));
+    for host in ["h1", "h2"] {
+        assert!(net.place(host, &["down"]).status.success());
+        wait_for_more(&format!("after {host} is down"));
+    }
+    is_over.store(true, Relaxed);
+    let sent = sending.join().unwrap();
+    receiving.join().unwrap();
+    assert_eq!(got.load(Relaxed), sent);
 }
 
 #[test]
