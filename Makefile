@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test bench experiments check fuzz clean
+.PHONY: setup build demo test test-ucx bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -24,6 +24,10 @@ demo: build
 test: $(READY)/base
 	cargo test --workspace --locked --no-fail-fast
 	python3 -B -m unittest discover -s experiments/tests
+
+# Edges over UCX: a cargo feature, so that nothing else needs its libraries.
+test-ucx: $(READY)/ucx
+	cargo test --locked -p multirail --features ucx --lib -- bench::edge
 
 # Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)

@@ -68,7 +68,13 @@ mod tests {
         let config = Config { token: Some(Token::new(b"what both know")), ..Config::default() };
         let address = served(&config).to_string();
         let edge = Edge::Echo.encode();
-        for transport in [Transport::Tcp, Transport::Shm, Transport::Striped] {
+        let mut transports = vec![Transport::Tcp, Transport::Shm, Transport::Striped];
+        if cfg!(feature = "ucx") {
+            transports.push(Transport::Ucx);
+        } else {
+            println!("skipped: ucx, which needs the feature `ucx` and libucx-dev");
+        }
+        for transport in transports {
             let bell = Bell::new().unwrap();
             let dial = Dial {
                 host: &address,

@@ -83,13 +83,15 @@ enum Reply {
     Refused(String),
     /// Bring rings to this place, and answer.
     Meet(Place),
+    /// Make a worker of UCX for this address, and answer with its own.
+    Ucx(Vec<u8>),
     /// Come by a session: this connection is over.
     Session,
 }
 
-/// How it went; if not well, why.
+/// How it went, with what the other side must know; or why it did not go.
 #[derive(Debug, Serialize, Deserialize)]
-struct Answer(Result<(), String>);
+struct Answer(Result<Vec<u8>, String>);
 
 /// Makes an edge. It blocks, for some seconds at most.
 pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
@@ -105,7 +107,7 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
         match receive(&mut stream)? {
             Reply::Meet(place) => {
                 let came = Coming::to(&place, dial.bell).map_err(|error| error.to_string());
-                let (answer, came) = came.map_or_else(|error| (Err(error), None), |came| (Ok(()), Some(came)));
+                let (answer, came) = came.map_or_else(|error| (Err(error), None), |came| (Ok(Vec::new()), Some(came)));
                 coming = came;
                 send(&mut stream, &Answer(answer))?;
             }
@@ -116,6 +118,10 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
             Reply::Accepted(Transport::Tcp) if offers.contains(&Transport::Tcp) => {
                 return Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?));
             }
+            Reply::Ucx(address) if offers.contains(&Transport::Ucx) => {
+                return ucx::connect(stream, &address, dial.limit_bytes);
+            }
+            Reply::Ucx(_) => return Err(Error::Protocol("it wants UCX, which was not offered".to_owned())),
             Reply::Session if offers.contains(&Transport::Striped) => return Ok(Box::new(Striped::dial(dial)?)),
             Reply::Session => return Err(Error::Protocol("it wants a session, which was not offered".to_owned())),
             Reply::Accepted(other) => return Err(Error::Protocol(format!("it chose {other}, which was not offered"))),
@@ -176,6 +182,9 @@ impl Arrival {
                 }
             }
         }
+        if offers.contains(&Transport::Ucx) {
+            return ucx::accept(stream, limit_bytes);
+        }
         if offers.contains(&Transport::Tcp) {
             send(&mut stream, &Reply::Accepted(Transport::Tcp))?;
             return Ok(Box::new(Tcp::new(stream, limit_bytes)?));
@@ -221,6 +230,54 @@ fn meet(
             Ok(Ok(Box::new(made)))
         }
         Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+#[cfg(feature = "ucx")]
+mod ucx {
+    use super::*;
+    use crate::transport::ucx::Opened;
+
+    const FAILED: &str = "making an edge by UCX";
+
+    pub(super) fn connect(mut stream: TcpStream, address: &[u8], limit_bytes: u64) -> Result<Box<dyn Connection>> {
+        let opened = Opened::new();
+        let answer = opened.as_ref().map(|o| o.address().to_vec()).map_err(|error| error.to_string());
+        send(&mut stream, &Answer(answer))?;
+        let made = opened.and_then(|opened| opened.connect(address, stream, limit_bytes));
+        Ok(Box::new(made.map_err(Error::io(FAILED))?))
+    }
+
+    /// UCX is only ever asked for by name: what fails is told, not replaced.
+    pub(super) fn accept(mut stream: TcpStream, limit_bytes: u64) -> Result<Box<dyn Connection>> {
+        let opened = match Opened::new() {
+            Ok(opened) => opened,
+            Err(error) => {
+                send(&mut stream, &Reply::Refused(format!("{FAILED}: {error}")))?;
+                return Err(Error::io(FAILED)(error));
+            }
+        };
+        send(&mut stream, &Reply::Ucx(opened.address().to_vec()))?;
+        let Answer(address) = receive(&mut stream)?;
+        let made = opened.connect(&address.map_err(Error::Aborted)?, stream, limit_bytes);
+        Ok(Box::new(made.map_err(Error::io(FAILED))?))
+    }
+}
+
+#[cfg(not(feature = "ucx"))]
+mod ucx {
+    use super::*;
+
+    const MISSING: &str = "this multirail was built without the feature `ucx`";
+
+    pub(super) fn connect(mut stream: TcpStream, _: &[u8], _: u64) -> Result<Box<dyn Connection>> {
+        send(&mut stream, &Answer(Err(MISSING.to_owned())))?;
+        Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(super) fn accept(mut stream: TcpStream, _: u64) -> Result<Box<dyn Connection>> {
+        send(&mut stream, &Reply::Refused(MISSING.to_owned()))?;
+        Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
     }
 }
 

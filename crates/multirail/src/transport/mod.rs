@@ -11,6 +11,8 @@ pub mod memory;
 pub mod shm;
 pub mod striped;
 pub mod tcp;
+#[cfg(feature = "ucx")]
+pub mod ucx;
 
 use crate::error::{Error, Result};
 pub use bell::Bell;
