@@ -19,6 +19,14 @@ pub enum PipelineError {
         /// What there is.
         known: Vec<String>,
     },
+    /// A kind of filter that could be made, and is not.
+    #[error("filters of the kind {kind:?} are refused: {why}")]
+    Refused {
+        /// The kind.
+        kind: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// A filter failed, and with it its unit of work.
     #[error("unit of work {unit}: copy {copy} of filter {filter:?} on host {host} failed: {cause}")]
     Filter {

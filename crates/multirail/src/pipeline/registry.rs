@@ -15,6 +15,8 @@ type Maker = Arc<dyn Fn(&Value, &Place) -> Result<Box<dyn Filter>, Failure> + Se
 #[derive(Clone, Default)]
 pub struct Filters {
     makers: BTreeMap<String, Maker>,
+    /// Those that it could make, and why it does not.
+    refused: BTreeMap<String, String>,
 }
 
 impl Filters {
@@ -30,7 +32,15 @@ impl Filters {
         make: impl Fn(&Value, &Place) -> Result<F, Failure> + Send + Sync + 'static,
     ) -> Self {
         let maker: Maker = Arc::new(move |parameters, place| Ok(Box::new(make(parameters, place)?)));
+        self.refused.remove(kind);
         self.makers.insert(kind.to_owned(), maker);
+        self
+    }
+
+    /// Takes a kind away, or says why one is not there.
+    pub fn without(mut self, kind: &str, why: &str) -> Self {
+        self.makers.remove(kind);
+        self.refused.insert(kind.to_owned(), why.to_owned());
         self
     }
 
@@ -40,6 +50,9 @@ impl Filters {
     }
 
     pub(super) fn make(&self, kind: &str, parameters: Value) -> Result<Make> {
+        if let Some(why) = self.refused.get(kind) {
+            return Err(PipelineError::Refused { kind: kind.to_owned(), why: why.clone() });
+        }
         let maker = self.makers.get(kind).cloned().ok_or_else(|| PipelineError::Unknown {
             what: "the kind of filter",
             name: kind.to_owned(),

@@ -23,6 +23,14 @@ fn source(sizes: Vec<usize>) -> impl Fn(&Place) -> Box<dyn Filter> + Send + Sync
 }
 
 impl Filter for Box<dyn Filter> {
+    fn init(&mut self, unit: &Unit) -> Result<(), Failure> {
+        (**self).init(unit)
+    }
+
+    fn finalize(&mut self) -> Result<(), Failure> {
+        (**self).finalize()
+    }
+
     fn process(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
         (**self).process(io)
     }

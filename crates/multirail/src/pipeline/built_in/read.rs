@@ -1,0 +1,78 @@
+//! `read`: a file below the served folder, in chunks.
+
+use super::super::filter::{Failure, Filter, Place, Unit};
+use super::super::io::Io;
+use super::parameters::Parameters;
+use super::write_to_all;
+use crate::files::dir::{Dir, Kind};
+use crate::files::names;
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Every copy reads each so many-th chunk.
+pub struct Read {
+    root: Arc<Path>,
+    path: PathBuf,
+    chunk_bytes: u64,
+    open: Option<(File, u64)>,
+}
+
+impl Read {
+    pub fn new(parameters: &Value, place: &Place, root: Arc<Path>) -> Result<Self, Failure> {
+        let mut parameters = Parameters::of(parameters)?;
+        let file: String = parameters.need("file")?;
+        parameters.end()?;
+        if place.chunk_bytes > place.limit_bytes {
+            let (chunk, limit) = (place.chunk_bytes, place.limit_bytes);
+            return Err(format!("chunks of {chunk} bytes are longer than the group's limit of {limit}").into());
+        }
+        Ok(Self { root, path: path(&file)?, chunk_bytes: place.chunk_bytes, open: None })
+    }
+}
+
+/// A path below the served folder, that names something.
+pub fn path(text: &str) -> Result<PathBuf, Failure> {
+    match names::check_path(text.as_bytes()) {
+        Ok(path) if path.as_os_str().is_empty() => Err("its parameter \"file\" is empty".into()),
+        Ok(path) => Ok(path),
+        Err(problem) => Err(format!("its parameter \"file\", {text:?}, is refused: {}", problem.reason).into()),
+    }
+}
+
+impl Filter for Read {
+    fn init(&mut self, _: &Unit) -> Result<(), Failure> {
+        let failed = |e: std::io::Error| format!("cannot read {}: {e}", self.path.display());
+        let root = Dir::open(&self.root).map_err(failed)?;
+        match root.kind(&self.path).map_err(failed)? {
+            Kind::File => {}
+            other => return Err(format!("cannot read {}: it is {}", self.path.display(), other.name()).into()),
+        }
+        let file = root.open_file(&self.path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        self.open = Some((file, bytes));
+        Ok(())
+    }
+
+    fn process(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+        let Some((file, bytes)) = &self.open else { return Err("it has not opened its file".into()) };
+        let (copy, copies) = (io.place().copy, io.place().copies);
+        for tag in (0..bytes.div_ceil(self.chunk_bytes)).skip(copy).step_by(copies) {
+            let start = tag * self.chunk_bytes;
+            let length = self.chunk_bytes.min(bytes - start) as usize;
+            let mut body = io.buffer(length);
+            body.resize(length, 0);
+            file.read_exact_at(&mut body, start)
+                .map_err(|e| format!("cannot read {} at byte {start}: {e}", self.path.display()))?;
+            write_to_all(io, tag, body)?;
+        }
+        Ok(())
+    }
+
+    fn finalize(&mut self) -> Result<(), Failure> {
+        self.open = None;
+        Ok(())
+    }
+}
