@@ -2,6 +2,7 @@
 
 use crate::printer::Printer;
 use anyhow::Context;
+use multirail::pipeline::Filters;
 use multirail::session::ListenConfig;
 use multirail::{Config, Token, service};
 use serde::Serialize;
@@ -14,7 +15,7 @@ use tokio::sync::oneshot;
 /// No token on stdin is longer, or shorter.
 const STDIN_TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=4096;
 
-/// Answer other hosts: their files, their benchmarks
+/// Answer other hosts: their files, their pipelines, their benchmarks
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  head -c 32 /dev/urandom | base64 > token\n  multirail serve --root /data --token-file token"
@@ -32,6 +33,9 @@ pub struct ServeArgs {
     /// Serve anyone who can reach the address, without a token
     #[arg(long)]
     insecure_no_token: bool,
+    /// Run programs as filters of pipelines: whoever knows the token can then run anything here, as the user that the server runs as
+    #[arg(long, requires = "token_file", conflicts_with = "insecure_no_token")]
+    allow_programs: bool,
 }
 
 #[derive(Serialize)]
@@ -64,8 +68,12 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let config = service::ServeConfig { listen, root: root.clone() };
     super::raise_file_limit();
     let stdin_ended = if on_stdin { Some(end_of_stdin()?) } else { None };
+    let mut filters = Filters::built_in(&root);
+    if args.allow_programs {
+        filters = filters.with_programs(&root);
+    }
     service::block_on(async {
-        let serve = service::serve(config, |listening| {
+        let serve = service::serve_filters(config, filters, |listening| {
             printer.row(&Ready { listening, root, token: with_token }, |r| {
                 let whom = if r.token { "clients with the token" } else { "anyone" };
                 format!("serving {} to {whom} on {}", r.root.display(), r.listening)

@@ -1,12 +1,12 @@
 //! The thread of a copy: one unit of work after the other.
 
+use super::counters::Doing;
 use super::filter::{Failure, Filter, Place, Stop, Unit, panic_text};
 use super::io::Io;
 use super::site::Site;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 /// Makes a copy's filter, in the copy's thread.
 pub type Make = Arc<dyn Fn(&Place) -> Result<Box<dyn Filter>, Failure> + Send + Sync>;
@@ -32,6 +32,7 @@ pub(super) fn run(
     let mut filter = None;
     while let Ok(unit) = units.recv() {
         let outcome = run_unit(place, make, &mut site, &mut filter, &unit);
+        site.counters.turn_to(Doing::Nothing);
         if outcome != Outcome::Done {
             // Nobody knows what state it is in.
             drop(catch_unwind(AssertUnwindSafe(|| filter.take())));
@@ -49,9 +50,8 @@ fn run_unit(place: &Place, make: &Make, site: &mut Site, filter: &mut Option<Box
             none => none.insert(make(place)?),
         };
         filter.init(unit)?;
-        let mut io = Io { site: &mut *site, place, unit, since: Instant::now() };
-        filter.process(&mut io)?;
-        io.leave();
+        filter.process(&mut Io::new(site, place, unit))?;
+        site.counters.turn_to(Doing::Nothing);
         // What it did not want to read.
         while site.read()?.is_some() {}
         site.end()?;

@@ -1,10 +1,10 @@
 //! What a filter sees of its streams.
 
-use super::counters::{add, add_time};
+use super::counters::{Doing, add};
 use super::filter::{Failure, Place, Stop, Unit};
 use super::site::Site;
 use crate::transport::Buffer;
-use std::time::Instant;
+use std::os::fd::RawFd;
 
 /// The streams of a copy, for the time of a unit of work.
 #[derive(Debug)]
@@ -12,8 +12,6 @@ pub struct Io<'a> {
     pub(super) site: &'a mut Site,
     pub(super) place: &'a Place,
     pub(super) unit: &'a Unit,
-    /// When the filter's own code went on.
-    pub(super) since: Instant,
 }
 
 /// A buffer that came.
@@ -27,19 +25,55 @@ pub struct Received {
     pub body: Buffer,
 }
 
+/// What [`Io::read_or_poll`] came back with.
+#[derive(Debug)]
+pub(super) enum Next {
+    Buffer(Received),
+    /// All inputs have ended this unit of work.
+    End,
+    Nothing,
+}
+
+impl<'a> Io<'a> {
+    /// The filter's own code begins.
+    pub(super) fn new(site: &'a mut Site, place: &'a Place, unit: &'a Unit) -> Self {
+        site.counters.turn_to(Doing::Works);
+        Self { site, place, unit }
+    }
+}
+
 impl Io<'_> {
     /// The next buffer, from any input and any copy of its producer, in the order of arrival. `None`: all of them have ended
     /// this unit of work. A failure must be passed on.
     pub fn read(&mut self) -> Result<Option<Received>, Failure> {
-        self.pause();
+        self.site.counters.turn_to(Doing::Reads);
         let received = self.site.read();
-        let waited = self.go_on();
-        add_time(&self.site.counters.waited_in_ns, waited);
+        self.site.counters.turn_to(Doing::Works);
         if let Ok(Some(received)) = &received {
-            add(&self.site.counters.buffers_in, 1);
-            add(&self.site.counters.bytes_in, received.body.len() as u64);
+            self.count(received);
         }
         Ok(received?)
+    }
+
+    /// As [`Site::read_or_poll`]. `works`: the filter has somebody who works while it sleeps.
+    pub(super) fn read_or_poll(&mut self, wanted: bool, works: bool, fds: &[(RawFd, bool)]) -> Result<Next, Failure> {
+        self.site.counters.turn_to(if works { Doing::Works } else { Doing::Reads });
+        let next = self.site.read_or_poll(wanted, fds);
+        self.site.counters.turn_to(Doing::Works);
+        if let Ok(Next::Buffer(received)) = &next {
+            self.count(received);
+        }
+        Ok(next?)
+    }
+
+    /// As [`Site::is_kept`].
+    pub(super) fn is_kept(&self) -> bool {
+        self.site.is_kept()
+    }
+
+    fn count(&self, received: &Received) {
+        add(&self.site.counters.buffers_in, 1);
+        add(&self.site.counters.bytes_in, received.body.len() as u64);
     }
 
     /// Writes a buffer to an output stream: 0 is the first that was joined. Some copy at the stream's other end gets it, with
@@ -50,12 +84,11 @@ impl Io<'_> {
         if body.len() as u64 > self.place.limit_bytes {
             return Err(Stop::TooLarge { bytes: body.len(), limit_bytes: self.place.limit_bytes }.into());
         }
-        self.pause();
+        self.site.counters.turn_to(Doing::Writes);
         add(&self.site.counters.buffers_out, 1);
         add(&self.site.counters.bytes_out, body.len() as u64);
         let written = self.site.write(stream, tag, body);
-        let waited = self.go_on();
-        add_time(&self.site.counters.waited_out_ns, waited);
+        self.site.counters.turn_to(Doing::Works);
         Ok(written?)
     }
 
@@ -77,23 +110,5 @@ impl Io<'_> {
     /// Whether the unit of work was given up: for filters that compute for long between reads and writes.
     pub fn is_given_up(&self) -> bool {
         self.site.is_given_up()
-    }
-
-    /// The filter is done.
-    pub(super) fn leave(mut self) {
-        self.pause();
-    }
-
-    fn pause(&mut self) {
-        let now = Instant::now();
-        add_time(&self.site.counters.busy_ns, now - self.since);
-        self.since = now;
-    }
-
-    fn go_on(&mut self) -> std::time::Duration {
-        let now = Instant::now();
-        let waited = now - self.since;
-        self.since = now;
-        waited
     }
 }

@@ -17,6 +17,7 @@ mod filter;
 mod group;
 mod host;
 mod io;
+mod program;
 mod registry;
 mod remote;
 mod site;

@@ -3,11 +3,12 @@
 use super::counters::Counters;
 use super::edges::{Input, Output, Told};
 use super::filter::Stop;
-use super::io::Received;
+use super::io::{Next, Received};
 use super::wire::{Head, Kind, origin};
 use crate::error::Error;
-use crate::transport::{Bell, Buffer, Pool, wait};
+use crate::transport::{Bell, Buffer, Pool, wait_also};
 use multirail_proto::pipeline::keep::{MAX_OPEN, Seen};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -119,6 +120,34 @@ impl Site {
             self.pump()?;
             self.sleep(seen, self.promises.len() < MAX_OPEN);
         }
+    }
+
+    /// As [`Site::read`] where a buffer is `wanted`, but returns with nothing, too, when something may have happened: to one of these
+    /// descriptors (each with whether it is to be written to), say.
+    pub fn read_or_poll(&mut self, wanted: bool, fds: &[(RawFd, bool)]) -> Result<Next, Stop> {
+        if wanted {
+            self.let_go();
+        }
+        self.check()?;
+        self.fulfil()?;
+        let seen = self.bell.seen();
+        let wanted = wanted && self.promises.len() < MAX_OPEN;
+        if wanted {
+            if let Some(received) = self.look()? {
+                return Ok(Next::Buffer(received));
+            }
+            if self.inputs.iter().all(|i| i.ended) {
+                return Ok(Next::End);
+            }
+        }
+        self.pump()?;
+        self.sleep_for(seen, wanted, fds);
+        Ok(Next::Nothing)
+    }
+
+    /// Whether a producer keeps its buffers until they are done: then what is made of each must be written before the next is read.
+    pub fn is_kept(&self) -> bool {
+        self.inputs.iter().any(|i| i.keeps)
     }
 
     /// Looks at every input once.
@@ -426,10 +455,16 @@ impl Site {
     /// Sleeps until something may have come: buffers, too, where they are `wanted`. A connection that cannot say when is looked at
     /// again, and fails then.
     fn sleep(&mut self, seen: u32, wanted: bool) {
+        self.sleep_for(seen, wanted, &[]);
+    }
+
+    fn sleep_for(&mut self, seen: u32, wanted: bool, fds: &[(RawFd, bool)]) {
         let inputs = self.inputs.iter_mut().filter(|i| !i.gone && (i.is_spare || wanted && !i.ended));
         let outputs = self.outputs.iter_mut().flat_map(|o| &mut o.edges).filter(|e| !e.gone);
         let connections = inputs.map(|i| &mut i.connection).chain(outputs.map(|e| &mut e.connection));
-        if let Err(error) = wait(&self.bell, seen, connections, None) {
+        let events = |writable| if writable { libc::POLLOUT } else { libc::POLLIN };
+        let fds = fds.iter().map(|(fd, writable)| libc::pollfd { fd: *fd, events: events(*writable), revents: 0 });
+        if let Err(error) = wait_also(&self.bell, seen, connections, fds.collect(), None) {
             tracing::debug!(%error, "cannot wait for a connection");
         }
     }

@@ -91,7 +91,17 @@ pub fn wait<'a>(
     connections: impl Iterator<Item = &'a mut Box<dyn Connection>>,
     until: Option<Instant>,
 ) -> Result<()> {
-    let mut fds = Vec::new();
+    wait_also(bell, seen, connections, Vec::new(), until)
+}
+
+/// As [`wait`], and for other descriptors, too.
+pub(crate) fn wait_also<'a>(
+    bell: &Bell,
+    seen: u32,
+    connections: impl Iterator<Item = &'a mut Box<dyn Connection>>,
+    mut fds: Vec<libc::pollfd>,
+    until: Option<Instant>,
+) -> Result<()> {
     for connection in connections {
         match connection.sleep()? {
             Wake::Now => return Ok(()),
