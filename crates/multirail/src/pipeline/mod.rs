@@ -11,6 +11,7 @@
 mod built_in;
 mod copy;
 mod counters;
+pub mod describe;
 mod edges;
 mod error;
 mod filter;

@@ -1,0 +1,418 @@
+//! A group as a text in TOML: what is in it, and what is wrong with it, by line.
+//!
+//! ```toml
+//! [[filter]]
+//! name = "read"
+//! use = "read"
+//! file = "image"          # whatever is not a key of every filter is a parameter of this kind
+//!
+//! [[filter]]
+//! name = "work"
+//! program = ["./work", "--fast"]
+//! copies = 3
+//! hosts = ["a", "b"]
+//!
+//! [[stream]]
+//! from = "read"
+//! to = "work"
+//!
+//! [hosts]
+//! a = "10.0.0.1:7717"
+//! b = "10.0.0.2:7717"
+//! ```
+
+use super::built_in::Size;
+use super::error::PipelineError;
+use super::filter::StreamOptions;
+use super::group::{DEFAULT_CHUNK_BYTES, Group, LOCAL};
+use super::registry::Filters;
+use crate::Config;
+use crate::transport::{DEFAULT_LIMIT_BYTES, Transport};
+use multirail_proto::pipeline::chunk::{Guarantee, Shape};
+use multirail_proto::pipeline::{Graph, GraphError, Schedule};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::str::FromStr;
+use toml::{Spanned, Table, Value};
+
+/// A description is no longer.
+const MAX_BYTES: usize = 4 << 20;
+/// Units of work of one run.
+const MAX_UNITS: u32 = 1_000_000_000;
+/// Names that a filter's parameters cannot have.
+const FILTER_KEYS: [&str; 6] = ["name", "use", "program", "copies", "hosts", "stateless"];
+
+/// A described group.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// Hosts beyond this one: name and address. Who reads the description may change it.
+    pub hosts: BTreeMap<String, String>,
+    /// What sources cut their data into; `None`: nothing is said.
+    pub chunk_bytes: Option<u64>,
+    /// What carries streams of which the description does not say it.
+    pub transport: Option<Transport>,
+    /// How many units of work there shall be.
+    pub units: u32,
+    /// What each of them is asked.
+    pub query: String,
+    /// What its chunks shall be chosen for.
+    pub guarantee: Option<Wanted>,
+    limit_bytes: u64,
+    filters: Vec<DescribedFilter>,
+    streams: Vec<DescribedStream>,
+}
+
+/// What chunks shall be chosen for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wanted {
+    /// What is guaranteed.
+    pub guarantee: Guarantee,
+    /// Bytes of a full update.
+    pub update_bytes: u64,
+    /// What a filter computes on a byte.
+    pub compute_ns_per_byte: f64,
+}
+
+#[derive(Debug, Clone)]
+struct DescribedFilter {
+    name: String,
+    kind: String,
+    parameters: serde_json::Value,
+    copies: usize,
+    hosts: Vec<String>,
+    stateless: bool,
+    line: usize,
+}
+
+#[derive(Debug, Clone)]
+struct DescribedStream {
+    from: String,
+    to: String,
+    options: StreamOptions,
+    line: usize,
+}
+
+/// What is wrong, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct DescribeError {
+    /// From 1.
+    pub line: usize,
+    /// What to change.
+    pub what: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(default)]
+    filter: Vec<Spanned<BTreeMap<Spanned<String>, Spanned<Value>>>>,
+    #[serde(default)]
+    stream: Vec<Spanned<WrittenStream>>,
+    #[serde(default)]
+    hosts: BTreeMap<String, String>,
+    #[serde(default)]
+    run: Run,
+    guarantee: Option<Spanned<WrittenGuarantee>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenStream {
+    from: Spanned<String>,
+    to: Spanned<String>,
+    schedule: Option<Schedule>,
+    window: Option<u32>,
+    transport: Option<Transport>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    chunk: Option<Spanned<Size>>,
+    limit: Option<Spanned<Size>>,
+    units: Option<Spanned<u32>>,
+    #[serde(default)]
+    query: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenGuarantee {
+    updates_per_s: Option<f64>,
+    latency_us: Option<f64>,
+    #[serde(default)]
+    perfect_pipeline: bool,
+    update_bytes: Size,
+    #[serde(default)]
+    compute_ns_per_byte: f64,
+}
+
+impl FromStr for Description {
+    type Err = DescribeError;
+
+    fn from_str(text: &str) -> Result<Self, DescribeError> {
+        if text.len() > MAX_BYTES {
+            return Err(DescribeError { line: 1, what: format!("the description is longer than {MAX_BYTES} bytes") });
+        }
+        let lines = Lines(text);
+        let written: Written = toml::from_str(text).map_err(|e| lines.at(e.span().unwrap_or(0..0), e.message()))?;
+        let mut filters = Vec::new();
+        for filter in written.filter {
+            filters.push(read_filter(filter, &lines)?);
+        }
+        let stream = |stream: Spanned<WrittenStream>| {
+            let line = lines.line(&stream.span());
+            let WrittenStream { from, to, schedule, window, transport } = stream.into_inner();
+            let usual = StreamOptions::default();
+            let (schedule, window) = (schedule.unwrap_or(usual.schedule), window.unwrap_or(usual.window));
+            for end in [&from, &to] {
+                if !filters.iter().any(|f: &DescribedFilter| f.name == *end.get_ref()) {
+                    let what = format!("no [[filter]] has the name {:?}", end.get_ref());
+                    return Err(lines.at(end.span(), &what));
+                }
+            }
+            let options = StreamOptions { schedule, window, transport };
+            Ok(DescribedStream { from: from.into_inner(), to: to.into_inner(), options, line })
+        };
+        let streams = written.stream.into_iter().map(stream).collect::<Result<Vec<_>, _>>()?;
+        let size = |written: Option<Spanned<Size>>, least: u64, what: &str| match written {
+            Some(size) if size.get_ref().0 < least => {
+                Err(lines.at(size.span(), &format!("{what} must be at least {least}")))
+            }
+            size => Ok(size.map(|s| s.into_inner().0)),
+        };
+        let units = match written.run.units {
+            Some(units) if !(1..=MAX_UNITS).contains(units.get_ref()) => {
+                return Err(lines.at(units.span(), &format!("units must be 1 to {MAX_UNITS}")));
+            }
+            units => units.map_or(1, Spanned::into_inner),
+        };
+        let description = Self {
+            hosts: written.hosts,
+            chunk_bytes: size(written.run.chunk, 1, "chunk")?,
+            transport: None,
+            units,
+            query: written.run.query,
+            guarantee: written.guarantee.map(|wanted| read_guarantee(wanted, &lines)).transpose()?,
+            limit_bytes: size(written.run.limit, 1, "limit")?.unwrap_or(DEFAULT_LIMIT_BYTES),
+            filters,
+            streams,
+        };
+        description.graph()?;
+        Ok(description)
+    }
+}
+
+impl Description {
+    /// The group. Filters of this host are made from `known`.
+    pub fn group(&self, config: Config, known: &Filters) -> Result<Group, DescribeError> {
+        let mut group = Group::new(config);
+        for (name, address) in &self.hosts {
+            group.host(name, address);
+        }
+        group.chunk_bytes(self.chunk_bytes.unwrap_or(DEFAULT_CHUNK_BYTES)).limit_bytes(self.limit_bytes);
+        for filter in &self.filters {
+            let here = filter.hosts.is_empty() || filter.hosts.iter().any(|h| h == LOCAL);
+            if here && !known.kinds().contains(&filter.kind) {
+                let (name, kind, kinds) = (&filter.name, &filter.kind, known.kinds().join(", "));
+                let what = format!("filter {name:?} uses the kind {kind:?}, which is unknown; there are: {kinds}");
+                return Err(DescribeError { line: filter.line, what });
+            }
+            let hosts: Vec<&str> = filter.hosts.iter().map(String::as_str).collect();
+            let spec = group.filter_of_kind(&filter.name, &filter.kind, filter.parameters.clone(), known);
+            spec.copies(filter.copies).on(&hosts);
+            if filter.stateless {
+                spec.stateless();
+            }
+        }
+        for stream in &self.streams {
+            let transport = stream.options.transport.or(self.transport);
+            group.stream_with(&stream.from, &stream.to, StreamOptions { transport, ..stream.options });
+        }
+        Ok(group)
+    }
+
+    /// The group as a graph, and its hosts' names by number.
+    pub fn graph(&self) -> Result<(Graph, Vec<String>), DescribeError> {
+        let mut group = Group::new(Config::default());
+        for (name, address) in &self.hosts {
+            group.host(name, address);
+        }
+        for filter in &self.filters {
+            for host in &filter.hosts {
+                if host != LOCAL && !self.hosts.contains_key(host) {
+                    let what = format!("filter {:?} is on host {host:?}, which is not in [hosts]", filter.name);
+                    return Err(DescribeError { line: filter.line, what });
+                }
+            }
+            let hosts: Vec<&str> = filter.hosts.iter().map(String::as_str).collect();
+            let spec = group.filter_of_kind(&filter.name, &filter.kind, serde_json::Value::Null, &Filters::none());
+            spec.copies(filter.copies).on(&hosts);
+        }
+        for stream in &self.streams {
+            group.stream_with(&stream.from, &stream.to, stream.options);
+        }
+        group.graph().map_err(|error| DescribeError { line: self.line_of(&error), what: error.to_string() })
+    }
+
+    /// What the planner of chunks is told of the group; `None` without a guarantee. `processors`: how many the filters share, 0 if
+    /// each copy has one of its own.
+    pub fn shape(&self, processors: u32) -> Option<Shape> {
+        let wanted = self.guarantee?;
+        let (graph, _) = self.graph().ok()?;
+        let mut far = vec![0u32; graph.filters().len()];
+        // A way is no longer than there are filters.
+        for _ in graph.filters() {
+            for stream in graph.streams() {
+                far[stream.to] = far[stream.to].max(far[stream.from] + 1);
+            }
+        }
+        let consumers = graph.streams().iter().map(|s| graph.filters()[s.to].hosts.len());
+        Some(Shape {
+            update_bytes: wanted.update_bytes,
+            hops: far.into_iter().max().unwrap_or(0).max(1),
+            copies: consumers.min().unwrap_or(1) as u32,
+            compute_ns_per_byte: wanted.compute_ns_per_byte,
+            processors,
+        })
+    }
+
+    /// The kind of each filter, in the graph's order.
+    pub fn kinds(&self) -> Vec<&str> {
+        self.filters.iter().map(|f| f.kind.as_str()).collect()
+    }
+
+    fn line_of(&self, error: &PipelineError) -> usize {
+        let filter = |name: &str| self.filters.iter().rfind(|f| f.name == name).map(|f| f.line);
+        let stream = |from: &str, to: &str| self.streams.iter().find(|s| s.from == from && s.to == to).map(|s| s.line);
+        let line = match error {
+            PipelineError::Graph(GraphError::SameName(name) | GraphError::NoCopies(name)) => filter(name),
+            PipelineError::Graph(GraphError::Cycle(names)) => match names.as_slice() {
+                [from, to, ..] => stream(from, to),
+                _ => None,
+            },
+            PipelineError::Graph(GraphError::Window { from, to, .. }) => stream(from, to),
+            PipelineError::Graph(GraphError::NoName) => filter(""),
+            _ => None,
+        };
+        line.unwrap_or(1)
+    }
+}
+
+fn read_filter(
+    filter: Spanned<BTreeMap<Spanned<String>, Spanned<Value>>>,
+    lines: &Lines<'_>,
+) -> Result<DescribedFilter, DescribeError> {
+    let span = filter.span();
+    let mut left = filter.into_inner();
+    let mut take = |name: &str| {
+        let key = left.keys().find(|k| k.get_ref() == name)?.clone();
+        left.remove(&key)
+    };
+    let [name, kind, program, copies, hosts, stateless] = FILTER_KEYS.map(&mut take);
+    let Some(name) = read::<String>(name, "name", lines)? else {
+        return Err(lines.at(span, "this [[filter]] has no name"));
+    };
+    let mut parameters = serde_json::Map::new();
+    let kind = match (read::<String>(kind, "use", lines)?, program) {
+        (Some(kind), None) => kind,
+        (None, Some(program)) => {
+            parameters.insert("program".to_owned(), json(program, "program", lines)?);
+            "program".to_owned()
+        }
+        (Some(_), Some(program)) => {
+            return Err(
+                lines.at(program.span(), &format!("filter {name:?} has both `use` and `program`; which is it?"))
+            );
+        }
+        (None, None) => {
+            let what = format!("filter {name:?} has neither `use = \"KIND\"` nor `program = [\"NAME\", ...]`");
+            return Err(lines.at(span, &what));
+        }
+    };
+    for (key, value) in left {
+        let json = json(value, key.get_ref(), lines)?;
+        parameters.insert(key.into_inner(), json);
+    }
+    Ok(DescribedFilter {
+        name,
+        kind,
+        parameters: serde_json::Value::Object(parameters),
+        copies: read(copies, "copies", lines)?.unwrap_or(1),
+        hosts: read(hosts, "hosts", lines)?.unwrap_or_default(),
+        stateless: read(stateless, "stateless", lines)?.unwrap_or(false),
+        line: lines.line(&span),
+    })
+}
+
+fn read<T: DeserializeOwned>(
+    value: Option<Spanned<Value>>,
+    name: &str,
+    lines: &Lines<'_>,
+) -> Result<Option<T>, DescribeError> {
+    let Some(value) = value else { return Ok(None) };
+    let span = value.span();
+    let read = T::deserialize(value.into_inner().into_deserializer());
+    read.map(Some).map_err(|e: toml::de::Error| lines.at(span, &format!("`{name}` is wrong: {}", e.message())))
+}
+
+fn json(value: Spanned<Value>, name: &str, lines: &Lines<'_>) -> Result<serde_json::Value, DescribeError> {
+    let span = value.span();
+    to_json(value.into_inner()).ok_or_else(|| lines.at(span, &format!("`{name}` is no text, number, list or table")))
+}
+
+/// `None`: a date, or a number that is none.
+fn to_json(value: Value) -> Option<serde_json::Value> {
+    Some(match value {
+        Value::String(text) => text.into(),
+        Value::Integer(number) => number.into(),
+        Value::Float(number) => serde_json::Number::from_f64(number)?.into(),
+        Value::Boolean(yes) => yes.into(),
+        Value::Array(all) => all.into_iter().map(to_json).collect::<Option<Vec<_>>>()?.into(),
+        Value::Table(all) => table(all)?.into(),
+        Value::Datetime(_) => return None,
+    })
+}
+
+fn table(all: Table) -> Option<serde_json::Map<String, serde_json::Value>> {
+    all.into_iter().map(|(key, value)| Some((key, to_json(value)?))).collect()
+}
+
+fn read_guarantee(wanted: Spanned<WrittenGuarantee>, lines: &Lines<'_>) -> Result<Wanted, DescribeError> {
+    let (span, wanted) = (wanted.span(), wanted.into_inner());
+    let is_usable = |v: f64| v.is_finite() && v > 0.0;
+    let guarantee = match (wanted.updates_per_s, wanted.latency_us, wanted.perfect_pipeline) {
+        (Some(rate), None, false) if is_usable(rate) => Guarantee::UpdatesPerSecond(rate),
+        (None, Some(us), false) if is_usable(us) => Guarantee::LatencyUs(us),
+        (None, None, true) => Guarantee::PerfectPipeline,
+        _ => {
+            let what =
+                "[guarantee] needs one of `updates_per_s`, `latency_us` (more than 0) and `perfect_pipeline = true`";
+            return Err(lines.at(span, what));
+        }
+    };
+    let compute_ns_per_byte = wanted.compute_ns_per_byte;
+    if wanted.update_bytes.0 == 0 || !compute_ns_per_byte.is_finite() || compute_ns_per_byte < 0.0 {
+        return Err(lines.at(span, "`update_bytes` must be at least 1, and `compute_ns_per_byte` at least 0"));
+    }
+    Ok(Wanted { guarantee, update_bytes: wanted.update_bytes.0, compute_ns_per_byte })
+}
+
+/// A text whose lines are counted.
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        self.0.as_bytes().iter().take(span.start).filter(|b| **b == b'\n').count() + 1
+    }
+
+    fn at(&self, span: Range<usize>, what: &str) -> DescribeError {
+        DescribeError { line: self.line(&span), what: what.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests;
