@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::edges::{Input, Output, Told};
 use super::filter::Stop;
 use super::io::{Next, Received};
-use super::wire::{Head, Kind, origin};
+use super::wire::{GIVEN_UP, Head, Kind, origin};
 use crate::error::Error;
 use crate::transport::{Bell, Buffer, Pool, wait_also};
 use multirail_proto::pipeline::keep::{MAX_OPEN, Seen};
@@ -28,6 +28,8 @@ pub(super) struct Site {
     staged: Vec<Made>,
     promises: Vec<Promise>,
     unit: u32,
+    /// This unit's end was told to all consumers.
+    ends_pushed: bool,
     /// The input that is looked at first.
     turn: usize,
     /// The last buffer's; it grows over all units of work.
@@ -77,6 +79,7 @@ impl Site {
             staged: Vec::new(),
             promises: Vec::new(),
             unit: 0,
+            ends_pushed: false,
             turn: 0,
             number: 0,
         }
@@ -84,7 +87,7 @@ impl Site {
 
     /// Begins a unit of work.
     pub fn begin(&mut self, unit: u32) -> Result<(), Stop> {
-        self.unit = unit;
+        (self.unit, self.ends_pushed) = (unit, false);
         for input in &mut self.inputs {
             input.ended = input.is_over();
         }
@@ -166,7 +169,13 @@ impl Site {
                     self.has = Some(Has { edge, number: head.number, replay: head.replay });
                     return Ok(Some(Received { stream: input.stream, tag: head.tag, body }));
                 }
-                Ok(Some(_)) => input.ended = true,
+                Ok(Some((end, _))) => {
+                    input.ended = true;
+                    // What came is not all: nobody must take it for the whole.
+                    if end.tag == GIVEN_UP {
+                        return Err(Stop::Aborted);
+                    }
+                }
                 Err(error) => {
                     input.ended = true;
                     self.lose_input(edge, &error)?;
@@ -389,7 +398,7 @@ impl Site {
                 self.sleep(seen, false);
             }
         }
-        for (stream, to) in self.push_ends() {
+        for (stream, to) in self.push_ends(0) {
             self.flush(stream, to)?;
         }
         Ok(())
@@ -404,7 +413,7 @@ impl Site {
             output.forgiven = self.number;
             output.edges.iter_mut().for_each(|e| drop(e.kept.take()));
         }
-        let ends = self.push_ends();
+        let ends = self.push_ends(GIVEN_UP);
         loop {
             let seen = self.bell.seen();
             let mut told = Told::default();
@@ -440,16 +449,20 @@ impl Site {
         }
     }
 
-    fn push_ends(&mut self) -> Vec<(usize, usize)> {
-        let end = Head::new(Kind::End, self.unit, 0);
-        let mut pushed = Vec::new();
+    /// Ends the unit of work on all edges, unless that was done before. Returns those that are there, for flushing.
+    fn push_ends(&mut self, tag: u64) -> Vec<(usize, usize)> {
+        let end = Head { tag, ..Head::new(Kind::End, self.unit, 0) };
+        let is_first = !std::mem::replace(&mut self.ends_pushed, true);
+        let mut there = Vec::new();
         for (stream, output) in self.outputs.iter_mut().enumerate() {
             for (to, edge) in output.edges.iter_mut().enumerate().filter(|(_, e)| !e.gone) {
-                edge.connection.push(end.alone());
-                pushed.push((stream, to));
+                if is_first {
+                    edge.connection.push(end.alone());
+                }
+                there.push((stream, to));
             }
         }
-        pushed
+        there
     }
 
     /// Sleeps until something may have come: buffers, too, where they are `wanted`. A connection that cannot say when is looked at

@@ -152,6 +152,54 @@ fn a_failure_names_the_copy_and_the_next_unit_works() {
     }
 }
 
+/// Nobody takes what came before a failure for the whole, and a failure at the very end leaves the streams in order.
+#[test]
+fn who_comes_behind_a_failure_does_not_finish() {
+    struct Sink(Bag);
+    impl Filter for Sink {
+        fn process(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+            while io.read()?.is_some() {}
+            Ok(())
+        }
+        fn finalize(&mut self) -> Result<(), Failure> {
+            self.0.lock().unwrap().push((0, vec![]));
+            Ok(())
+        }
+    }
+    struct Late;
+    impl Filter for Late {
+        fn process(&mut self, io: &mut Io<'_>) -> Result<(), Failure> {
+            while let Some(received) = io.read()? {
+                io.write(0, received.tag, received.body)?;
+                if io.unit().query == b"early" {
+                    return Err("no more ink".into());
+                }
+            }
+            Ok(())
+        }
+        fn init(&mut self, unit: &Unit) -> Result<(), Failure> {
+            if unit.query == b"first" { Err("no ink".into()) } else { Ok(()) }
+        }
+        fn finalize(&mut self) -> Result<(), Failure> {
+            Err("no cap".into())
+        }
+    }
+    let bag = Bag::default();
+    let mut group = Group::new(Config::default());
+    group.filter("source", source(vec![10; 20]));
+    group.filter("late", |_| Late);
+    let finished = bag.clone();
+    group.filter("sink", move |_| Sink(finished.clone()));
+    group.stream("source", "late").stream("late", "sink");
+    let mut running = group.start().unwrap();
+    for (query, told, finished) in [("early", "no more ink", 0), ("first", "no ink", 0), ("", "no cap", 1)].repeat(5) {
+        let failed = running.run(query.as_bytes()).unwrap_err().to_string();
+        assert!(failed.contains("\"late\"") && failed.contains(told), "{failed}");
+        // In the last case the sink may be given up before it has finished.
+        assert!(sorted(&bag).len() <= finished, "{query}");
+    }
+}
+
 #[test]
 fn a_slow_filter_holds_the_others_back() {
     let most = Arc::new(Mutex::new(0));

@@ -47,6 +47,9 @@ impl Kind {
     const ALL: [Kind; 6] = [Kind::Data, Kind::End, Kind::Started, Kind::Done, Kind::Ask, Kind::Answer];
 }
 
+/// The tag of an end of work that came too early, because somebody failed.
+pub(super) const GIVEN_UP: u64 = 1;
+
 impl Head {
     pub fn new(kind: Kind, unit: u32, number: u64) -> Self {
         Self { kind, unit, number, tag: 0, origin: 0, of: 0, replay: None }
