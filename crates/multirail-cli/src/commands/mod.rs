@@ -5,6 +5,7 @@ pub mod bench;
 pub mod cp;
 pub mod doctor;
 pub mod lab;
+pub mod pipeline;
 pub mod place;
 pub mod rails;
 pub mod serve;

@@ -190,7 +190,7 @@ impl FromStr for Description {
             }
             units => units.map_or(1, Spanned::into_inner),
         };
-        let description = Self {
+        Ok(Self {
             hosts: written.hosts,
             chunk_bytes: size(written.run.chunk, 1, "chunk")?,
             transport: None,
@@ -200,15 +200,14 @@ impl FromStr for Description {
             limit_bytes: size(written.run.limit, 1, "limit")?.unwrap_or(DEFAULT_LIMIT_BYTES),
             filters,
             streams,
-        };
-        description.graph()?;
-        Ok(description)
+        })
     }
 }
 
 impl Description {
     /// The group. Filters of this host are made from `known`.
     pub fn group(&self, config: Config, known: &Filters) -> Result<Group, DescribeError> {
+        self.graph()?;
         let mut group = Group::new(config);
         for (name, address) in &self.hosts {
             group.host(name, address);
@@ -278,6 +277,11 @@ impl Description {
             compute_ns_per_byte: wanted.compute_ns_per_byte,
             processors,
         })
+    }
+
+    /// What shall carry each stream, in the graph's order; `None`: the best.
+    pub fn transports(&self) -> Vec<Option<Transport>> {
+        self.streams.iter().map(|s| s.options.transport.or(self.transport)).collect()
     }
 
     /// The kind of each filter, in the graph's order.

@@ -199,7 +199,7 @@ impl Group {
         }
         let host = Host::new(layout, 0).map_err(|e| start_failed(LOCAL, e))?;
         let hear = shared.clone();
-        let tell = Arc::new(move |filter, copy, unit, outcome| hear.ended(filter, copy, unit, outcome));
+        let tell = Arc::new(move |filter, copy, unit, outcome, _| hear.ended(filter, copy, unit, outcome));
         let local = host.join(&self.config, &makes, &(tell as super::host::Tell));
         // Another host's reason is the better one: that it did not come up, say.
         shared.all_hosts(&running.remote, if local.is_ok() { until } else { Instant::now() }, |h| h.joined).or_else(
@@ -447,11 +447,15 @@ impl Shared {
                 known.counts = counts.into_iter().map(|(f, c, n)| (f as usize, c as usize, n)).collect();
                 return;
             }
-            FromHost::Ended { filter, copy, unit, outcome } => {
-                drop(state);
+            FromHost::Ended { filter, copy, unit, outcome, counts } => {
                 let (filter, copy) = (filter as usize, copy as usize);
                 let is_there = self.layout.graph.filters().get(filter).and_then(|f| f.hosts.get(copy)) == Some(&host);
                 if is_there {
+                    match known.counts.iter_mut().find(|(f, c, _)| (*f, *c) == (filter, copy)) {
+                        Some((_, _, before)) => *before = counts,
+                        None => known.counts.push((filter, copy, counts)),
+                    }
+                    drop(state);
                     self.ended(filter, copy, unit, outcome.into());
                 }
                 return;

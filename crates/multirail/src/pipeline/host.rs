@@ -93,8 +93,8 @@ struct Copy {
 /// The ends of edges that are here: of the one that sends, and of the other.
 type Made = HashMap<(EdgeId, bool), Box<dyn Connection>>;
 
-/// Told of a copy's end of a unit of work: filter, copy, unit.
-pub(super) type Tell = Arc<dyn Fn(usize, usize, u32, Outcome) + Send + Sync>;
+/// Told of a copy's end of a unit of work: filter, copy, unit; and what it has done so far.
+pub(super) type Tell = Arc<dyn Fn(usize, usize, u32, Outcome, Counts) + Send + Sync>;
 
 impl Layout {
     /// Producers keep the buffers of a stream whose consumer is stateless and not all on the producer's host.
@@ -181,8 +181,10 @@ impl Host {
             };
             let (units, next) = mpsc::channel();
             let (make, tell) = (makes[filter].clone(), tell.clone());
+            let counted = counters.clone();
             let thread = std::thread::Builder::new().name(format!("{}.{copy}", spec.name)).spawn(move || {
-                copy::run(&place, &make, site, &next, |unit, outcome| tell(filter, copy, unit, outcome));
+                let tell = |unit, outcome| tell(filter, copy, unit, outcome, counted.now());
+                copy::run(&place, &make, site, &next, tell);
             });
             let thread = Some(thread.map_err(|e| format!("starting a thread: {e}"))?);
             let (units, bell) = (Some(units), bell.clone());

@@ -68,6 +68,8 @@ pub(super) enum FromHost {
         copy: u32,
         unit: u32,
         outcome: Ended,
+        /// What the copy has done so far.
+        counts: Counts,
     },
     Counts(Vec<(u32, u32, Counts)>),
 }
@@ -188,9 +190,10 @@ pub(crate) async fn serve(registry: &Arc<Registry>, session: Session) -> Result<
                     // Making edges blocks.
                     let begun = std::thread::Builder::new().name("join".to_owned()).spawn(move || {
                         let to = tell.clone();
-                        let ended: Tell = Arc::new(move |f, c, unit, outcome| {
+                        let ended: Tell = Arc::new(move |f, c, unit, outcome, counts| {
                             let (filter, copy) = (f as u32, c as u32);
-                            let _ = to.send(FromHost::Ended { filter, copy, unit, outcome: outcome.into() });
+                            let outcome = outcome.into();
+                            let _ = to.send(FromHost::Ended { filter, copy, unit, outcome, counts });
                         });
                         let answer = match host.join(&config, &makes, &ended) {
                             Ok(joined) => {

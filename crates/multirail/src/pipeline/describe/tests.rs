@@ -48,7 +48,7 @@ compute_ns_per_byte = 18
 "#;
 
 fn failure(text: &str) -> String {
-    text.parse::<Description>().unwrap_err().to_string()
+    text.parse::<Description>().and_then(|d| d.graph()).unwrap_err().to_string()
 }
 
 /// GOOD with one thing replaced.

@@ -1,0 +1,123 @@
+//! `multirail pipeline plan`.
+
+use super::chunk::{self, Planned};
+use super::{Described, GroupArgs};
+use crate::printer::Printer;
+use multirail::pipeline::DEFAULT_CHUNK_BYTES;
+use multirail_proto::units::format_size;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Show where the copies would be and which chunk would be chosen, and stop
+#[derive(clap::Args)]
+#[command(
+    after_help = "With a [guarantee] in the file, the way to the first other host is measured, which takes some seconds."
+)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    group: GroupArgs,
+}
+
+#[derive(Serialize)]
+struct PlanRow {
+    filters: Vec<FilterRow>,
+    streams: Vec<StreamRow>,
+    chunk_bytes: u64,
+    /// `given`, `default` or `guarantee`.
+    chunk_by: &'static str,
+    /// What was measured for a guarantee, and what it promises.
+    planned: Option<Planned>,
+}
+
+#[derive(Serialize)]
+struct FilterRow {
+    name: String,
+    kind: String,
+    /// Of each copy.
+    hosts: Vec<String>,
+    stateless: bool,
+}
+
+#[derive(Serialize)]
+struct StreamRow {
+    from: String,
+    to: String,
+    schedule: String,
+    window: u32,
+    transport: Option<String>,
+    edges: usize,
+    edges_between_hosts: usize,
+}
+
+pub fn run(args: &PlanArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
+    let described = args.group.read()?;
+    let planned = chunk::plan(&described)?;
+    printer.row(&row(&described, planned)?, PlanRow::text);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(described: &Described, planned: Option<Planned>) -> anyhow::Result<PlanRow> {
+    let description = &described.description;
+    let (graph, names) = description.graph()?;
+    let name = |host: &u32| names.get(*host as usize).cloned().unwrap_or_default();
+    let filters = graph.filters().iter().zip(description.kinds()).map(|(filter, kind)| FilterRow {
+        name: filter.name.clone(),
+        kind: kind.to_owned(),
+        hosts: filter.hosts.iter().map(name).collect(),
+        stateless: filter.stateless,
+    });
+    let streams = graph.streams().iter().zip(description.transports()).map(|(stream, transport)| {
+        let (from, to) = (&graph.filters()[stream.from], &graph.filters()[stream.to]);
+        let pairs = from.hosts.iter().flat_map(|f| to.hosts.iter().map(move |t| f != t));
+        StreamRow {
+            from: from.name.clone(),
+            to: to.name.clone(),
+            schedule: stream.schedule.to_string(),
+            window: stream.window,
+            transport: transport.map(|t| t.to_string()),
+            edges: from.hosts.len() * to.hosts.len(),
+            edges_between_hosts: pairs.filter(|differ| *differ).count(),
+        }
+    });
+    let (chunk_bytes, chunk_by) = match (&planned, description.chunk_bytes) {
+        (Some(planned), _) => (planned.plan.chunk_bytes, "guarantee"),
+        (None, Some(given)) => (given, "given"),
+        (None, None) => (DEFAULT_CHUNK_BYTES, "default"),
+    };
+    Ok(PlanRow { filters: filters.collect(), streams: streams.collect(), chunk_bytes, chunk_by, planned })
+}
+
+impl PlanRow {
+    fn text(&self) -> String {
+        let mut lines = vec![format!("{:<16} {:<10} {:>6}  {}", "filter", "kind", "copies", "hosts")];
+        for f in &self.filters {
+            let stateless = if f.stateless { ", stateless" } else { "" };
+            let hosts = f.hosts.join(" ");
+            lines.push(format!("{:<16} {:<10} {:>6}  {hosts}{stateless}", f.name, f.kind, f.hosts.len()));
+        }
+        for s in &self.streams {
+            let by = s.transport.as_deref().unwrap_or("whatever is best");
+            lines.push(format!(
+                "{} -> {}: {}, window {}, {} edges, {} of them between hosts, by {by}",
+                s.from, s.to, s.schedule, s.window, s.edges, s.edges_between_hosts
+            ));
+        }
+        if let Some(planned) = &self.planned {
+            lines.push(format!("{} to host {}:", planned.transport, planned.host));
+            lines.push(format!("{:>10} {:>12} {:>10}", "message", "one way us", "MB/s"));
+            for p in &planned.points {
+                let rate = p.bandwidth_bytes_s / 1e6;
+                lines.push(format!("{:>10} {:>12.1} {rate:>10.1}", format_size(p.bytes), p.one_way_us));
+            }
+            lines.push(format!(
+                "chunk {}: a partial update within {:.0} us, {:.2} full updates a second",
+                format_size(self.chunk_bytes),
+                planned.plan.latency_us,
+                planned.plan.updates_per_s
+            ));
+        } else {
+            lines.push(format!("chunk {} ({})", format_size(self.chunk_bytes), self.chunk_by));
+        }
+        lines.join("\n")
+    }
+}
