@@ -10,6 +10,8 @@ use std::process::Command;
 
 #[path = "../../multirail/examples/messages.rs"]
 mod messages;
+#[path = "../../multirail/examples/pipeline.rs"]
+mod pipeline;
 
 const NOT_RUN: &str = "no-test-because-";
 
@@ -128,18 +130,20 @@ fn commands_of_the_documents_run() {
 }
 
 #[test]
-fn rust_of_the_documents_is_in_the_example_and_the_example_runs() {
-    let example = include_str!("../../multirail/examples/messages.rs");
+fn rust_of_the_documents_is_in_the_examples_and_the_examples_run() {
+    let examples =
+        [include_str!("../../multirail/examples/messages.rs"), include_str!("../../multirail/examples/pipeline.rs")];
     for document in documents() {
         for (info, content) in blocks(&fs::read_to_string(&document).expect("documents can be read")) {
             assert!(
-                info != "rust" || example.contains(&content),
-                "{}: not in the example:\n{content}",
+                info != "rust" || examples.iter().any(|example| example.contains(&content)),
+                "{}: not in an example:\n{content}",
                 document.display()
             );
         }
     }
     messages::main().expect("the example runs");
+    pipeline::main().expect("the example runs");
 }
 
 #[test]
