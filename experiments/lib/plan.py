@@ -75,8 +75,14 @@ class Plan:
         return self.table.get("measures") == "placement"
 
     @property
+    def is_edges(self):
+        """Whether edges.py measures it: two processes of one host."""
+        return self.table.get("measures") == "edges"
+
+    @property
     def networks(self):
-        return self.table["network"]
+        """None where all is on one host."""
+        return self.table.get("network", [])
 
     def networks_measured(self, quick):
         names = self.table.get("quick_networks") if quick else None

@@ -10,6 +10,7 @@ PAPERS = {
     "psockets": "PSockets: The Case for Application-level Network Striping (2000)",
     "pmcme": "PMCME: A Portable Method for Improving Available Bandwidth of PC Cluster (2014)",
     "mob": "MOB: Zero-configuration High-throughput Multicasting for Grid Applications (2007)",
+    "datacutter": "DataCutter over SocketVIA: Impact of High Performance Sockets on Data Intensive Applications (2003)",
     "peers": "Other programs of today",
 }
 
@@ -28,7 +29,13 @@ def measured_on(host, plan):
     controls = dict.fromkeys(network.get("congestion", host["congestion_control"]) for network in plan.get("network", [{}]))
     return (f"Measured on {host['date']} with version {host['version']} ({host['commit']}): {host['cores']} cores of {host['cpu']}, "
             f"{host['memory_gib']} GiB, Linux {host['kernel']}, {', '.join(controls)}. "
-            f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine.{quick}")
+            f"{where(plan)}{quick}")
+
+
+def where(plan):
+    if plan.get("measures") == "edges":
+        return "Both processes are on that one machine."
+    return f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine."
 
 
 def claim_row(claim):

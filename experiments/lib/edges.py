@@ -1,0 +1,161 @@
+"""Measures a plan with `measures = "edges"`: what carries messages between two processes of one host, line beside line.
+
+    sizes, repeats    message sizes, and how often everything is measured, in an order of lines that turns
+    [[line]]          name, program, and what that wants:
+        program = "bench"      a transport of `multirail bench --transports`: `transport` (`plain-tcp`: its peer line)
+        program = "perftest"   ucx_perftest: `tls`, as UCX_TLS takes it
+        program = "peer"       edges_peer.py with another library: `peer`
+    seconds           what a peer's point takes, more or less
+    [quick]           sizes, repeats, seconds of a quick run
+
+A row: line, message_bytes, and lists with one value a repeat: bandwidth_mbit_s, and one_way_us where it was measured.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from plan import size_bytes
+
+PYTHON = "/usr/bin/python3"
+# scripts/setup edges puts the other libraries here.
+PACKAGES = pathlib.Path(__file__).resolve().parents[2] / "target/experiments/edges"
+PEER = pathlib.Path(__file__).with_name("edges_peer.py")
+PERFTEST_PORT = 17339
+LIMIT_S = 120
+
+
+def measure(plan, multirail, quick, emit):
+    table = {**plan.table, **(plan.table.get("quick", {}) if quick else {})}
+    emit({"kind": "plan", "name": plan.name, **table, "quick": quick})
+    sizes, found = [size_bytes(size) for size in table["sizes"]], {}
+    with served(multirail) as server:
+        lines = []
+        for line in table["line"]:
+            why = missing(multirail, server, line)
+            if why:
+                emit({"kind": "skipped", "line": line["name"], "reason": why})
+            else:
+                lines.append(line)
+        for repeat in range(table["repeats"]):
+            turn = repeat % max(len(lines), 1)
+            for line in lines[turn:] + lines[:turn]:
+                for point in PROGRAMS[line["program"]](multirail, server, line, sizes, table["seconds"]):
+                    row = found.setdefault((line["name"], point["message_bytes"]), {})
+                    for field in ("one_way_us", "bandwidth_mbit_s"):
+                        if point.get(field) is not None:
+                            row.setdefault(field, []).append(round(point[field], 4))
+    for (line, message_bytes), row in sorted(found.items(), key=lambda item: item[0][1]):
+        emit({"kind": "edge", "line": line, "message_bytes": message_bytes, **row})
+
+
+@contextlib.contextmanager
+def served(multirail):
+    """A server on loopback; its address."""
+    with tempfile.TemporaryDirectory(prefix="multirail-edges-") as folder:
+        with tempfile.TemporaryFile("w+") as said:
+            server = subprocess.Popen([multirail, "serve", "--listen", "127.0.0.1:0", "--root", folder], stdout=said, stderr=said)
+            try:
+                yield address_of(server, said)
+            finally:
+                server.terminate()
+                server.wait()
+
+
+def address_of(server, said):
+    for _ in range(200):
+        said.seek(0)
+        found = re.search(r"127\.0\.0\.1:\d+", said.read())
+        if found:
+            return found.group()
+        if server.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise RuntimeError("multirail serve did not come up")
+
+
+def missing(multirail, server, line):
+    """Why a line cannot be measured here, or None."""
+    if line["program"] == "bench":
+        if line["transport"] == "plain-tcp":
+            return None
+        tried = subprocess.run(bench(multirail, server, line["transport"], [1]), capture_output=True, text=True, timeout=LIMIT_S)
+        return tried.stderr.strip().splitlines()[-1] if tried.returncode else None
+    if line["program"] == "perftest":
+        return None if shutil.which("ucx_perftest") else "no ucx_perftest: scripts/setup experiments"
+    tried = subprocess.run([PYTHON, "-B", PEER, line["peer"], "--try"], capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
+    return f"no Python package: {tried.stderr.strip().splitlines()[-1]}; scripts/setup edges" if tried.returncode else None
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(PACKAGES), "RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def run(command, env=None):
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, timeout=LIMIT_S)
+    if ran.returncode:
+        raise RuntimeError(f"{pathlib.Path(command[0]).name}: {ran.stderr.strip()[-500:]}")
+    return ran.stdout
+
+
+def bench(multirail, server, transport, sizes):
+    return [multirail, "--json", "bench", server, "--transports", transport, "--repeat", "1", "--sizes", ",".join(map(str, sizes))]
+
+
+def by_bench(multirail, server, line, sizes, _seconds):
+    """Each call measures plain TCP, too; the line of that name is of a call of its own."""
+    wanted = line["transport"]
+    for text in run(bench(multirail, server, "tcp" if wanted == "plain-tcp" else wanted, sizes)).splitlines():
+        row = json.loads(text)
+        if row["transport"] == wanted:
+            yield row
+
+
+def by_perftest(_multirail, _server, line, sizes, seconds):
+    env = {**os.environ, "UCX_TLS": line["tls"], "UCX_LOG_LEVEL": "error"}
+    for size in sizes:
+        latency_us = perftest(env, "tag_lat", size, seconds)[0]
+        yield {"message_bytes": size, "one_way_us": latency_us,
+               "bandwidth_mbit_s": perftest(env, "tag_bw", size, seconds)[1]}
+
+
+def perftest(env, test, size, seconds):
+    """Median latency in microseconds and overall bandwidth in Mbit/s; its MB are MiB."""
+    rounds = max(20, min(20_000, int(seconds * 2e9 / (size + 10_000))))
+    command = ["ucx_perftest", "-t", test, "-s", str(size), "-n", str(rounds), "-w", str(max(5, rounds // 10)), "-p", str(PERFTEST_PORT), "-f"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    try:
+        for attempt in range(50):
+            client = subprocess.run([command[0], "127.0.0.1", *command[1:]], capture_output=True, text=True, env=env, timeout=LIMIT_S)
+            if client.returncode == 0:
+                break
+            time.sleep(0.05)
+        server.wait(timeout=10)
+    finally:
+        server.kill()
+        server.wait()
+    for text in reversed(client.stdout.splitlines()):
+        numbers = [float(word) for word in re.findall(r"\d+(?:\.\d+)?", text)]
+        if len(numbers) >= 8:
+            return numbers[1], numbers[5] * 8 * 2**20 / 1e6
+    raise RuntimeError(f"ucx_perftest: {(client.stdout + client.stderr)[-300:]}")
+
+
+def by_peer(_multirail, _server, line, sizes, seconds):
+    command = [PYTHON, "-B", str(PEER), line["peer"], "--seconds", str(seconds), *map(str, sizes)]
+    for text in run(command, environment()).splitlines():
+        if text.startswith("{"):
+            yield json.loads(text)
+
+
+PROGRAMS = {"bench": by_bench, "perftest": by_perftest, "peer": by_peer}
+
+if __name__ == "__main__":
+    sys.exit("run by experiments/run")
