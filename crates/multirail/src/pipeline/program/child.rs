@@ -22,6 +22,7 @@ pub struct Child {
     pidfd: OwnedFd,
     /// Its watcher kills it when this is closed: see [`watch`].
     _alive: OwnedFd,
+    watcher: libc::pid_t,
     input: Option<ChildStdin>,
     output: ChildStdout,
     stderr: Option<ChildStderr>,
@@ -37,7 +38,7 @@ impl Child {
     /// Starts it.
     pub fn start(command: &[String], folder: &Path, place: &Place, unit: &Unit) -> Result<Self, Failure> {
         let failed = |e: io::Error| format!("cannot start {:?} in {}: {e}", command[0], folder.display());
-        let (watched, alive) = pipe().map_err(failed)?;
+        let (watched, alive) = pair().map_err(failed)?;
         let mut starting = Command::new(&command[0]);
         starting.args(&command[1..]).current_dir(folder);
         starting.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -60,6 +61,7 @@ impl Child {
         let (input, output, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let mut unborn = Unborn(Some(process));
         let pidfd = pidfd(unborn.id()).map_err(failed)?;
+        let watcher = watcher(&alive).map_err(failed)?;
         let (Some(input), Some(output), Some(stderr)) = (input, output, stderr) else {
             return Err("its program has no pipes".into());
         };
@@ -71,6 +73,7 @@ impl Child {
             process,
             pidfd,
             _alive: alive,
+            watcher,
             input: Some(input),
             output,
             stderr: Some(stderr),
@@ -162,9 +165,10 @@ impl Child {
     /// Takes its exit code, and ends what it has left behind.
     pub fn reap(&mut self) -> Result<ExitStatus, Failure> {
         self.kill();
-        let status = self.process.wait().map_err(|e| format!("waiting for its program: {e}"))?;
+        let status = self.process.wait();
+        self.reap_watcher();
         self.reaped = true;
-        Ok(status)
+        Ok(status.map_err(|e| format!("waiting for its program: {e}"))?)
     }
 
     /// What has come of a buffer that is not whole, and of how much.
@@ -201,6 +205,12 @@ impl Child {
         }
     }
 
+    /// Whose child the watcher is depends on the system: it is this process's where this is the first one, as in a container.
+    fn reap_watcher(&self) {
+        // SAFETY: no memory is involved. It was killed with its group, and the number is a child's of this process or nobody's here.
+        unsafe { libc::waitpid(self.watcher, std::ptr::null_mut(), 0) };
+    }
+
     /// Ends it and what it has started. Not after it was reaped: the number may be another's then.
     fn kill(&self) {
         if !self.reaped {
@@ -214,6 +224,7 @@ impl Drop for Child {
         if !self.reaped {
             self.kill();
             let _ = self.process.wait();
+            self.reap_watcher();
         }
     }
 }
@@ -255,7 +266,11 @@ fn prepare(watched: RawFd) -> io::Result<()> {
         match fork()? {
             0 => match fork() {
                 Ok(0) => watch(watched),
-                Ok(_) => libc::_exit(0),
+                Ok(watcher) => {
+                    let told = watcher.to_ne_bytes();
+                    let written = libc::write(watched, told.as_ptr().cast(), told.len());
+                    libc::_exit(libc::c_int::from(written != told.len() as isize))
+                }
                 Err(_) => libc::_exit(1),
             },
             between => {
@@ -300,12 +315,26 @@ fn fork() -> io::Result<libc::pid_t> {
     if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid as libc::pid_t) }
 }
 
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+/// Two ends of a line between this process and the watcher.
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: room for two descriptors, which are nobody else's.
     unsafe {
-        check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
+        check(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
         Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
+    }
+}
+
+/// The watcher's number, which was told before the program began.
+fn watcher(alive: &OwnedFd) -> io::Result<libc::pid_t> {
+    let mut told = [0u8; 4];
+    // SAFETY: four valid bytes.
+    let read = unsafe { libc::recv(alive.as_raw_fd(), told.as_mut_ptr().cast(), told.len(), libc::MSG_DONTWAIT) };
+    if read == told.len() as isize {
+        Ok(libc::pid_t::from_ne_bytes(told))
+    } else {
+        Err(ErrorKind::UnexpectedEof.into())
     }
 }
 
