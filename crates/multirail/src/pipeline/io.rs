@@ -97,6 +97,11 @@ impl Io<'_> {
         self.site.pool.buffer(capacity_bytes)
     }
 
+    /// A buffer of so many bytes, whatever they are: for filters that write all of them.
+    pub fn buffer_of(&self, bytes: usize) -> Buffer {
+        self.site.pool.sized(bytes)
+    }
+
     /// The query.
     pub fn unit(&self) -> &Unit {
         self.unit

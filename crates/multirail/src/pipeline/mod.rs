@@ -20,6 +20,7 @@ mod host;
 mod io;
 mod program;
 mod registry;
+mod rehearsal;
 mod remote;
 mod site;
 mod wire;
@@ -32,6 +33,7 @@ pub use host::EdgeId;
 pub use io::{Io, Received};
 pub use multirail_proto::pipeline::{Schedule, chunk};
 pub use registry::Filters;
+pub use rehearsal::Rehearsal;
 pub use remote::Registry;
 pub(crate) use remote::serve;
 
