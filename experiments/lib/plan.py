@@ -80,6 +80,11 @@ class Plan:
         return self.table.get("measures") == "edges"
 
     @property
+    def is_pipeline(self):
+        """Whether pipeline.py measures it: filters on hosts that are processes."""
+        return self.table.get("measures") == "pipeline"
+
+    @property
     def networks(self):
         """None where all is on one host."""
         return self.table.get("network", [])

@@ -35,6 +35,8 @@ def measured_on(host, plan):
 def where(plan):
     if plan.get("measures") == "edges":
         return "Both processes are on that one machine."
+    if plan.get("measures") == "pipeline":
+        return "All hosts are processes of that one machine."
     return f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine."
 
 
