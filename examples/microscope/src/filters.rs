@@ -66,7 +66,7 @@ pub fn all(root: PathBuf) -> Filters {
         .with("clip", move |parameters, _: &Place| {
             let name = parameters.as_str().ok_or("clip needs the slide's name")?;
             let path = below(&root, Path::new(name))?;
-            Ok(move |io: &mut Io<'_>| -> Result<(), Failure> { Ok(clip(&path, io)?) })
+            Ok(move |io: &mut Io<'_>| -> Result<(), Failure> { clip(&path, io) })
         })
         .with("subsample", |_, _: &Place| {
             Ok(|io: &mut Io<'_>| -> Result<(), Failure> {

@@ -1,52 +1,54 @@
-//! The chunk that a description's guarantee asks for: measured, then planned by the library.
+//! The chunk that a description's guarantee asks for: rehearsed, then planned by the library.
 
 use super::Described;
-use anyhow::Context;
-use multirail::bench::curve::{self, EFFORT, SIZES};
-use multirail::pipeline::LOCAL;
-use multirail::pipeline::chunk::{Curve, Plan, Point, Shape};
+use anyhow::{Context, anyhow};
+use multirail::pipeline::chunk::{Plan, Point, Shape};
+use multirail::pipeline::{LOCAL, Rehearsal, StreamOptions};
 use multirail::transport::Transport;
 use serde::Serialize;
 use std::net::ToSocketAddrs;
+use std::time::Duration;
+
+/// Chunks that are rehearsed.
+const SIZES: [u64; 8] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+/// ... for about so long each.
+const EFFORT: Duration = Duration::from_millis(60);
 
 /// What was measured, and what follows from it.
 #[derive(Serialize)]
 pub struct Planned {
-    pub transport: Transport,
-    /// The host that was measured to.
-    pub host: String,
+    /// What carried the rehearsal's edges; nothing: the best that the hosts have.
+    pub transport: Option<Transport>,
+    /// The hosts of the rehearsal, in its order.
+    pub hosts: Vec<String>,
     pub points: Vec<Point>,
     pub plan: Plan,
     pub shape: Shape,
 }
 
-/// Measures and plans. `None`: nothing is guaranteed, or the chunk is given.
+/// Rehearses and plans. `None`: nothing is guaranteed, or the chunk is given.
 pub fn plan(described: &Described) -> anyhow::Result<Option<Planned>> {
     let description = &described.description;
     let (None, Some(wanted)) = (description.chunk_bytes, description.guarantee) else { return Ok(None) };
     let (graph, names) = description.graph()?;
-    let away = graph.filters().iter().flat_map(|f| &f.hosts).find_map(|h| {
-        let name = names.get(*h as usize).filter(|n| *n != LOCAL)?;
-        Some((name.clone(), description.hosts.get(name)?.clone()))
-    });
-    let (host, address) = away.context(
-        "a chunk is chosen by what the way to another host can do, and all filters are here: say chunk in [run], or give filters hosts",
-    )?;
-    let carries = description.transports().into_iter().flatten().next();
-    let measured = curve::curve(&address, &described.config, carries, &SIZES, EFFORT);
-    let (transport, points) = measured.with_context(|| format!("measuring the way to host {host}"))?;
-    let of = |p: &curve::Point| Point {
-        bytes: p.message_bytes,
-        one_way_us: p.one_way_us,
-        bandwidth_bytes_s: p.bandwidth_bytes_s,
-    };
-    let points: Vec<Point> = points.iter().map(of).collect();
-    let curve = Curve::new(points.clone())?;
+    // A filter's first copy stands for all of them.
+    let first = graph.filters().iter().filter_map(|f| names.get(*f.hosts.first()? as usize));
+    let away = first.filter_map(|name| Some((name.clone(), description.hosts.get(name)?.clone())));
+    let hosts: Vec<(String, String)> = away.filter(|(name, _)| name != LOCAL).collect();
+    anyhow::ensure!(
+        !hosts.is_empty(),
+        "a chunk is chosen by what the way to other hosts can do, and all filters are here: say chunk in [run], or give filters hosts"
+    );
     let all_here = description.hosts.values().all(|address| is_here(address));
     let processors = if all_here { std::thread::available_parallelism().map_or(0, |n| n.get() as u32) } else { 0 };
     let shape = description.shape(processors).context("nothing is guaranteed")?;
+    let transport = description.transports().into_iter().flatten().next();
+    let options = StreamOptions { transport, ..StreamOptions::default() };
+    let mut rehearsal = Rehearsal::start(&described.config, &hosts, shape.copies as usize, options)?;
+    let curve = rehearsal.curve(&SIZES, EFFORT).map_err(|why| anyhow!("rehearsing: {why}"))?;
     let plan = shape.plan(&curve, wanted.guarantee)?;
-    Ok(Some(Planned { transport, host, points, plan, shape }))
+    let hosts = hosts.into_iter().map(|(name, _)| name).collect();
+    Ok(Some(Planned { transport, hosts, points: curve.points().to_vec(), plan, shape }))
 }
 
 /// A host whose filters share the processors of this one.

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Show where the copies would be and which chunk would be chosen, and stop
 #[derive(clap::Args)]
 #[command(
-    after_help = "With a [guarantee] in the file, the way to the first other host is measured, which takes some seconds."
+    after_help = "With a [guarantee] in the file, a chain of empty filters on its hosts is rehearsed, which takes some seconds."
 )]
 pub struct PlanArgs {
     #[command(flatten)]
@@ -103,7 +103,8 @@ impl PlanRow {
             ));
         }
         if let Some(planned) = &self.planned {
-            lines.push(format!("{} to host {}:", planned.transport, planned.host));
+            let by = planned.transport.map_or("whatever is best".to_owned(), |t| t.to_string());
+            lines.push(format!("rehearsed over {} by {by}:", planned.hosts.join(", ")));
             lines.push(format!("{:>10} {:>12} {:>10}", "message", "one way us", "MB/s"));
             for p in &planned.points {
                 let rate = p.bandwidth_bytes_s / 1e6;
