@@ -38,7 +38,7 @@ bench: build $(READY)/bench
 
 # The papers' figures drawn again, with other programs' lines in them: experiments/RESULTS.md. QUICK=1: fewer sizes and repeats,
 # below five minutes, results below target/. ONLY: a pattern of paper/folder.
-experiments: build $(READY)/experiments
+experiments: build $(READY)/experiments $(READY)/edges
 	cargo build --release --locked -p multirail --example datacutter
 	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
