@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -74,6 +75,12 @@ impl Bell {
         if seals & libc::F_SEAL_SHRINK == 0 || file_bytes(&memory)? < PAGE_BYTES as u64 {
             return Err(io::Error::other("the peer's bell is not a sealed page"));
         }
+        // Whoever rings writes to it: a full pipe, or a terminal, would hold him up.
+        let kind = std::fs::read_link(format!("/proc/self/fd/{}", event.as_raw_fd()))?;
+        if kind != Path::new("anon_inode:[eventfd]") {
+            return Err(io::Error::other(format!("the event of the peer's bell is {}", kind.display())));
+        }
+        set_nonblocking(&event)?;
         Self::of(memory, event)
     }
 
@@ -227,6 +234,13 @@ pub(super) fn file_bytes(file: &OwnedFd) -> io::Result<u64> {
     Ok(stat.st_size.max(0) as u64)
 }
 
+fn set_nonblocking(file: &OwnedFd) -> io::Result<()> {
+    // SAFETY: a system call on a descriptor that is ours.
+    let flags = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
+}
+
 fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     let fd = check(fd)?;
     // SAFETY: just opened, and nobody else's.
@@ -235,4 +249,42 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
 
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a bell that only says that it sleeps in `poll`, with this for its event.
+    fn taken_with(event: OwnedFd) -> io::Result<Arc<Bell>> {
+        let bell = Bell::new().unwrap();
+        bell.page().sleeps.store(IN_POLL, Ordering::SeqCst);
+        Bell::of_peer(bell.memory.try_clone().unwrap(), event)
+    }
+
+    #[test]
+    fn an_event_that_is_none_is_not_taken() {
+        let (reader, writer) = io::pipe().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for other in [reader.into(), writer.into(), file.into(), Bell::new().unwrap().memory.try_clone().unwrap()] {
+            let why = taken_with(other).expect_err("it is no event").to_string();
+            assert!(why.contains("event of the peer's bell"), "{why}");
+        }
+        assert!(taken_with(Bell::new().unwrap().event.try_clone().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn an_event_that_is_full_holds_nobody_up() {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // SAFETY: a system call.
+            let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).unwrap();
+            let most = (u64::MAX - 1).to_ne_bytes();
+            // SAFETY: eight valid bytes.
+            assert_eq!(unsafe { libc::write(event.as_raw_fd(), most.as_ptr().cast(), most.len()) }, 8);
+            taken_with(event).unwrap().ring();
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(20)).expect("it blocks");
+    }
 }
