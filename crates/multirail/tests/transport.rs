@@ -94,9 +94,19 @@ fn a_process_for_the_other_tests() {
 
 #[test]
 fn a_receiver_that_is_killed_is_an_error_of_its_sender() {
+    lose_the_receiver(Transport::Shm);
+}
+
+#[cfg(feature = "ucx")]
+#[test]
+fn a_receiver_that_is_killed_is_an_error_of_its_sender_over_ucx() {
+    lose_the_receiver(Transport::Ucx);
+}
+
+fn lose_the_receiver(transport: Transport) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut server, address) = process("serve");
-    let (mut connection, bell) = dial(&address, Some(Transport::Shm));
+    let (mut connection, bell) = dial(&address, Some(transport));
     for _ in 0..3 {
         assert_eq!(turn(&mut connection, &bell).unwrap().body.len(), MESSAGE_BYTES);
     }
@@ -156,4 +166,35 @@ fn an_edge_between_two_hosts_is_striped_by_itself() {
         assert!(why.contains("not on one machine"), "{why}");
     })
     .unwrap();
+}
+
+/// Whatever a sender was about when it died: nothing, a short message, the middle of a long one.
+#[cfg(feature = "ucx")]
+#[test]
+fn a_sender_that_is_killed_is_an_error_of_its_receiver_over_ucx() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for bytes in [None, Some(100), Some(MESSAGE_BYTES)] {
+        let (mut server, address) = process("serve");
+        let (mut connection, bell) = dial(&address, Some(Transport::Ucx));
+        turn(&mut connection, &bell).unwrap();
+        if let Some(bytes) = bytes {
+            // What comes back is not taken until the sender of it is dead.
+            connection.push(Message { head: [7; HEAD_BYTES], body: vec![5; bytes].into() });
+            connection.flush().unwrap();
+        }
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let end = Instant::now() + HANGS_AFTER;
+        let error = loop {
+            let seen = bell.seen();
+            if let Err(error) = connection.pull() {
+                break error;
+            }
+            wait(&bell, seen, std::iter::once(&mut connection), None).unwrap();
+            assert!(Instant::now() < end, "nothing happens");
+        };
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        drop(connection);
+        assert!(Instant::now() < end, "closing takes too long");
+    }
 }

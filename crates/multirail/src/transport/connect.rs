@@ -73,7 +73,7 @@ struct Hello {
     edge: Vec<u8>,
     /// Those that it can do, whatever the order.
     offers: Vec<Transport>,
-    /// For `shm`.
+    /// For `shm` and `ucx`.
     machine: Option<Machine>,
 }
 
@@ -84,7 +84,10 @@ enum Reply {
     /// Bring rings to this place, and answer.
     Meet(Place),
     /// Make a worker of UCX for this address, and answer with its own.
-    Ucx(Vec<u8>),
+    Ucx {
+        address: Vec<u8>,
+        one_machine: bool,
+    },
     /// Come by a session: this connection is over.
     Session,
 }
@@ -100,7 +103,8 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
     }
     let mut stream = prove(dial)?;
     let offers = dial.transport.map_or_else(|| BY_ITSELF.to_vec(), |only| vec![only]);
-    let machine = offers.contains(&Transport::Shm).then(Machine::here).flatten();
+    let wants_machine = offers.iter().any(|offer| matches!(offer, Transport::Shm | Transport::Ucx));
+    let machine = wants_machine.then(Machine::here).flatten();
     send(&mut stream, &Hello { edge: dial.edge.to_vec(), offers: offers.clone(), machine })?;
     let mut coming = None;
     for _ in 0..MAX_REPLIES {
@@ -118,10 +122,10 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
             Reply::Accepted(Transport::Tcp) if offers.contains(&Transport::Tcp) => {
                 return Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?));
             }
-            Reply::Ucx(address) if offers.contains(&Transport::Ucx) => {
-                return ucx::connect(stream, &address, dial.limit_bytes);
+            Reply::Ucx { address, one_machine } if offers.contains(&Transport::Ucx) => {
+                return ucx::connect(stream, &address, one_machine, dial.limit_bytes);
             }
-            Reply::Ucx(_) => return Err(Error::Protocol("it wants UCX, which was not offered".to_owned())),
+            Reply::Ucx { .. } => return Err(Error::Protocol("it wants UCX, which was not offered".to_owned())),
             Reply::Session if offers.contains(&Transport::Striped) => return Ok(Box::new(Striped::dial(dial)?)),
             Reply::Session => return Err(Error::Protocol("it wants a session, which was not offered".to_owned())),
             Reply::Accepted(other) => return Err(Error::Protocol(format!("it chose {other}, which was not offered"))),
@@ -183,7 +187,8 @@ impl Arrival {
             }
         }
         if offers.contains(&Transport::Ucx) {
-            return ucx::accept(stream, limit_bytes);
+            let one_machine = machine.is_some() && machine == Machine::here();
+            return ucx::accept(stream, one_machine, limit_bytes);
         }
         if offers.contains(&Transport::Tcp) {
             send(&mut stream, &Reply::Accepted(Transport::Tcp))?;
@@ -240,16 +245,21 @@ mod ucx {
 
     const FAILED: &str = "making an edge by UCX";
 
-    pub(super) fn connect(mut stream: TcpStream, address: &[u8], limit_bytes: u64) -> Result<Box<dyn Connection>> {
+    pub(super) fn connect(
+        mut stream: TcpStream,
+        address: &[u8],
+        one_machine: bool,
+        limit_bytes: u64,
+    ) -> Result<Box<dyn Connection>> {
         let opened = Opened::new();
         let answer = opened.as_ref().map(|o| o.address().to_vec()).map_err(|error| error.to_string());
         send(&mut stream, &Answer(answer))?;
-        let made = opened.and_then(|opened| opened.connect(address, stream, limit_bytes));
+        let made = opened.and_then(|opened| opened.connect(address, one_machine, stream, limit_bytes));
         Ok(Box::new(made.map_err(Error::io(FAILED))?))
     }
 
     /// UCX is only ever asked for by name: what fails is told, not replaced.
-    pub(super) fn accept(mut stream: TcpStream, limit_bytes: u64) -> Result<Box<dyn Connection>> {
+    pub(super) fn accept(mut stream: TcpStream, one_machine: bool, limit_bytes: u64) -> Result<Box<dyn Connection>> {
         let opened = match Opened::new() {
             Ok(opened) => opened,
             Err(error) => {
@@ -257,9 +267,9 @@ mod ucx {
                 return Err(Error::io(FAILED)(error));
             }
         };
-        send(&mut stream, &Reply::Ucx(opened.address().to_vec()))?;
+        send(&mut stream, &Reply::Ucx { address: opened.address().to_vec(), one_machine })?;
         let Answer(address) = receive(&mut stream)?;
-        let made = opened.connect(&address.map_err(Error::Aborted)?, stream, limit_bytes);
+        let made = opened.connect(&address.map_err(Error::Aborted)?, one_machine, stream, limit_bytes);
         Ok(Box::new(made.map_err(Error::io(FAILED))?))
     }
 }
@@ -270,12 +280,12 @@ mod ucx {
 
     const MISSING: &str = "this multirail was built without the feature `ucx`";
 
-    pub(super) fn connect(mut stream: TcpStream, _: &[u8], _: u64) -> Result<Box<dyn Connection>> {
+    pub(super) fn connect(mut stream: TcpStream, _: &[u8], _: bool, _: u64) -> Result<Box<dyn Connection>> {
         send(&mut stream, &Answer(Err(MISSING.to_owned())))?;
         Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
     }
 
-    pub(super) fn accept(mut stream: TcpStream, _: u64) -> Result<Box<dyn Connection>> {
+    pub(super) fn accept(mut stream: TcpStream, _: bool, _: u64) -> Result<Box<dyn Connection>> {
         send(&mut stream, &Reply::Refused(MISSING.to_owned()))?;
         Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
     }

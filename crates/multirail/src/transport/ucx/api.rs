@@ -13,7 +13,7 @@ struct Raw {
 unsafe extern "C" {
     fn mr_ucx_open(out: *mut *mut Raw, address: *mut *const c_void, bytes: *mut usize, event_fd: *mut c_int) -> c_int;
     fn mr_ucx_close(u: *mut Raw);
-    fn mr_ucx_connect(u: *mut Raw, address: *const c_void) -> c_int;
+    fn mr_ucx_connect(u: *mut Raw, address: *const c_void, heeds_death: c_int) -> c_int;
     fn mr_ucx_progress(u: *mut Raw) -> c_uint;
     fn mr_ucx_failed(u: *const Raw) -> c_int;
     fn mr_ucx_arm(u: *mut Raw) -> c_int;
@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn mr_ucx_receive(u: *mut Raw, into: *mut c_void, bytes: usize, tag: u64, request: *mut *mut c_void) -> c_int;
     fn mr_ucx_sent(request: *mut c_void) -> c_int;
     fn mr_ucx_received(request: *mut c_void, got: *mut usize) -> c_int;
-    fn mr_ucx_cancel(u: *mut Raw, request: *mut c_void);
+    fn mr_ucx_cancel(u: *mut Raw, request: *mut c_void) -> c_int;
     fn mr_ucx_text(status: c_int) -> *const c_char;
 }
 
@@ -64,13 +64,15 @@ impl Worker {
     }
 
     /// UCX believes an address it is given, so it must come from a proven peer.
-    pub(super) fn connect(&mut self, address: &[u8]) -> io::Result<()> {
+    /// `heeds_death`: UCX itself notices a peer that dies.
+    pub(super) fn connect(&mut self, address: &[u8], heeds_death: bool) -> io::Result<()> {
         // UCX reads addresses in words.
         let mut aligned = vec![0u64; address.len() / 8 + 2];
         // SAFETY: there is room, and both are valid.
         unsafe { std::ptr::copy_nonoverlapping(address.as_ptr(), aligned.as_mut_ptr().cast(), address.len()) };
         // SAFETY: the worker is open.
-        check(unsafe { mr_ucx_connect(self.raw.as_ptr(), aligned.as_ptr().cast()) }).map(drop)
+        let status = unsafe { mr_ucx_connect(self.raw.as_ptr(), aligned.as_ptr().cast(), heeds_death.into()) };
+        check(status).map(drop)
     }
 
     /// True: something has happened.
@@ -124,9 +126,10 @@ impl Worker {
         state(how, request.0.as_ptr(), got)
     }
 
-    pub(super) fn cancel(&mut self, request: Request) {
+    /// False: it does not end, and its buffer must stay where it is for ever.
+    pub(super) fn cancel(&mut self, request: Request) -> bool {
         // SAFETY: the request is this worker's, and not ended.
-        unsafe { mr_ucx_cancel(self.raw.as_ptr(), request.0.as_ptr()) };
+        unsafe { mr_ucx_cancel(self.raw.as_ptr(), request.0.as_ptr()) == 0 }
     }
 }
 

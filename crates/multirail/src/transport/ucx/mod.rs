@@ -2,7 +2,8 @@
 //! `UCX_NET_DEVICES`) choose among them.
 //!
 //! A message is one tagged message of length, head and a short body; a longer body follows as a second one, into the memory where it
-//! stays. The connection of the greeting stays open, and tells each side that the other one lives.
+//! stays. The connection of the greeting stays open, and tells each side that the other one lives. Between two processes of one machine
+//! nothing else does: UCX's shared memory cannot, and is only chosen where UCX is not asked to.
 
 mod api;
 
@@ -76,9 +77,15 @@ impl Opened {
         &self.0.address
     }
 
-    /// With the address that a proven peer has told over `life`.
-    pub(super) fn connect(mut self, address: &[u8], life: TcpStream, limit_bytes: u64) -> io::Result<Ucx> {
-        self.0.connect(address)?;
+    /// With the address that a proven peer has told over `life`. Both sides say the same of `one_machine`.
+    pub(super) fn connect(
+        mut self,
+        address: &[u8],
+        one_machine: bool,
+        life: TcpStream,
+        limit_bytes: u64,
+    ) -> io::Result<Ucx> {
+        self.0.connect(address, !one_machine)?;
         life.set_nonblocking(true)?;
         let mut made = Ucx {
             worker: self.0,
@@ -183,6 +190,10 @@ impl Ucx {
         Ok(())
     }
 
+    fn is_waiting(&self) -> bool {
+        matches!(self.incoming, Incoming::First(_) | Incoming::Body(..))
+    }
+
     /// Forgets what has left.
     fn settle(&mut self) -> Result<()> {
         while let Some((request, _, _)) = self.under_way.front_mut() {
@@ -244,14 +255,22 @@ impl Connection for Ucx {
         }
         self.worker.progress();
         self.settle()?;
-        Ok(self.outgoing.is_empty() && self.under_way.is_empty())
+        let all = self.outgoing.is_empty() && self.under_way.is_empty();
+        if !all && self.peer_gone {
+            return Err(lost(io::ErrorKind::BrokenPipe.into()));
+        }
+        Ok(all)
     }
 
     fn pull(&mut self) -> Result<Option<Message>> {
         self.advance()?;
-        if matches!(self.incoming, Incoming::First(_) | Incoming::Body(..)) {
-            self.worker.progress();
+        while self.is_waiting() {
+            let progress = self.worker.progress();
             self.advance()?;
+            // All that a peer has sent before it went is here already.
+            if !(self.peer_gone && progress) {
+                break;
+            }
         }
         match std::mem::replace(&mut self.incoming, Incoming::Nothing) {
             Incoming::Ready(message) => {
@@ -299,10 +318,13 @@ impl Drop for Ucx {
                 || has_ended(&self.life);
         }
         // Nothing may be written to, or read from, memory that is about to go.
-        if let Incoming::First(request) | Incoming::Body(_, _, request) =
-            std::mem::replace(&mut self.incoming, Incoming::Nothing)
-        {
-            self.worker.cancel(request);
+        let (request, body) = match std::mem::replace(&mut self.incoming, Incoming::Nothing) {
+            Incoming::First(request) => (Some(request), Buffer::default()),
+            Incoming::Body(_, body, request) => (Some(request), body),
+            _ => (None, Buffer::default()),
+        };
+        if request.is_some_and(|request| !self.worker.cancel(request)) {
+            std::mem::forget((body, std::mem::take(&mut self.first)));
         }
         // What does not leave within a second is cut off with the endpoint, in the worker's drop; its memory must outlive that.
         std::mem::forget(std::mem::take(&mut self.under_way));

@@ -3,6 +3,9 @@
 #include <string.h>
 #include <ucp/api/ucp.h>
 
+/* A receive that has not begun ends at once. */
+#define CANCEL_ROUNDS 1000
+
 struct mr_ucx {
     ucp_context_h context;
     ucp_worker_h worker;
@@ -10,6 +13,7 @@ struct mr_ucx {
     ucp_address_t *address;
     size_t address_bytes;
     ucs_status_t failed;
+    int heeds_death;
 };
 
 static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status) {
@@ -18,7 +22,8 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status) {
 }
 
 void mr_ucx_close(struct mr_ucx *u) {
-    if (u->ep) {
+    /* Where UCX does not heed a peer's death it does not force an endpoint closed either: it goes with its worker. */
+    if (u->ep && u->heeds_death) {
         ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
         void *request = ucp_ep_close_nbx(u->ep, &param);
         if (UCS_PTR_IS_PTR(request)) {
@@ -66,11 +71,13 @@ int mr_ucx_open(struct mr_ucx **out, const void **address, size_t *address_bytes
     return 0;
 }
 
-int mr_ucx_connect(struct mr_ucx *u, const void *address) {
+/* `heeds_death`: has UCX itself notice a peer that dies. */
+int mr_ucx_connect(struct mr_ucx *u, const void *address, int heeds_death) {
+    u->heeds_death = heeds_death;
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .address = address,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_mode = heeds_death ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
         .err_handler = {.cb = on_failure, .arg = u},
     };
     return ucp_ep_create(u->worker, &params, &u->ep);
@@ -122,12 +129,14 @@ int mr_ucx_received(void *request, size_t *got) {
     return status;
 }
 
-/* Has it end, so that nobody touches its buffer any more. */
-void mr_ucx_cancel(struct mr_ucx *u, void *request) {
+/* Has it end, so that nobody touches its buffer any more. 1: it would wait for a peer that may be dead, and the buffer must stay. */
+int mr_ucx_cancel(struct mr_ucx *u, void *request) {
     ucp_request_cancel(u->worker, request);
-    while (ucp_request_check_status(request) == UCS_INPROGRESS)
+    for (int i = 0; i < CANCEL_ROUNDS && ucp_request_check_status(request) == UCS_INPROGRESS; i++)
         ucp_worker_progress(u->worker);
+    int goes_on = ucp_request_check_status(request) == UCS_INPROGRESS;
     ucp_request_free(request);
+    return goes_on;
 }
 
 const char *mr_ucx_text(int status) { return ucs_status_string(status); }
