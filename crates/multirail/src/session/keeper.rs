@@ -93,8 +93,16 @@ async fn send_unsent(session: &Weak<Shared>, unsent: &Notify) -> Infallible {
             if !state.transmit_due() {
                 return Poll::Ready(());
             }
+            let begun = state.tx.current.is_some();
             state.poll_transmit(cx, None);
-            if state.transmit_due() { Poll::Pending } else { Poll::Ready(()) }
+            let due = state.transmit_due();
+            let done = begun && state.tx.current.is_none();
+            drop(state);
+            if done {
+                // A call may wait for room in a socket, which only tells the last who asked: this one.
+                shared.wake();
+            }
+            if due { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
