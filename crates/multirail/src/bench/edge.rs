@@ -21,10 +21,10 @@ mod tests {
     use super::*;
     use crate::bench::curve::{PlainLine, curve, point};
     use crate::service::{self, Edge, ServeConfig};
-    use crate::session::ListenConfig;
+    use crate::session::{COPY_LIMIT_BYTES, ListenConfig};
     use crate::transport::connect::{Dial, connect};
     use crate::transport::{HEAD_BYTES, Message, Transport};
-    use crate::{Config, Token};
+    use crate::{Config, Session, Token};
 
     /// A server on loopback for the time of a test.
     fn served(config: &Config) -> std::net::SocketAddr {
@@ -86,12 +86,63 @@ mod tests {
             };
             let mut connection = connect(dial).unwrap();
             assert_eq!(connection.transport(), transport);
-            for (i, bytes) in [0, 1, 8, 4095, 16 << 10, 65537, 3 << 20, 1].into_iter().enumerate() {
+            // Also around where a striped edge cuts messages, and where it no longer does.
+            let piece = COPY_LIMIT_BYTES as usize;
+            let cuts = [piece - 8 - HEAD_BYTES, piece, 2 * piece - 8 - HEAD_BYTES, 3 * piece, 4 * piece];
+            let around = cuts.into_iter().flat_map(|cut| [cut - 1, cut, cut + 1]);
+            for (i, bytes) in [0, 1, 8, 4095, 16 << 10, 3 << 20, 1].into_iter().chain(around).enumerate() {
                 let body: Vec<u8> = (0..bytes).map(|b| (b * 7 + i) as u8).collect();
                 connection.push(Message { head: [i as u8; HEAD_BYTES], body: body.clone().into() });
                 let back = pull(&mut connection, &bell).unwrap();
                 assert_eq!(back.head, [i as u8; HEAD_BYTES]);
                 assert!(*back.body == body, "{transport}: a body of {bytes} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_on_a_striped_edge_is_its_end() {
+        let config = Config { token: Some(Token::new(b"what both know")), ..Config::default() };
+        let address = served(&config).to_string();
+        let begun = |length: u64, bytes: usize| {
+            let mut message = length.to_le_bytes().to_vec();
+            message.resize(8 + HEAD_BYTES + bytes, 7);
+            message
+        };
+        let limit = DEFAULT_LIMIT_BYTES;
+        // What is sent, and whether it comes back.
+        for (pieces, good) in [
+            (vec![begun(3, 3)], true),
+            (vec![begun(3, 1), vec![7], vec![7]], true),
+            (vec![begun(limit + 1, 0)], false),
+            (vec![begun(u64::MAX, 0)], false),
+            (vec![begun(0, 1)], false),
+            (vec![begun(2, 1), vec![7, 7]], false),
+            (vec![begun(2, 1), Vec::new()], false),
+            (vec![vec![0; 7 + HEAD_BYTES]], false),
+            (vec![Vec::new()], false),
+            // Nothing follows.
+            (vec![begun(2, 1)], false),
+        ] {
+            let back = service::block_on(async {
+                let mut session = Session::connect(&address, config.clone()).await.unwrap();
+                service::send(&mut session, &service::Request::Edge(Edge::Echo.encode())).await.unwrap();
+                let _granted: Result<(), String> = service::receive(&mut session).await.unwrap();
+                let (mut sender, mut receiver) = session.into_split();
+                for piece in &pieces {
+                    sender.send(piece).await.unwrap();
+                }
+                let mut back = vec![0; 1000];
+                let received = if good {
+                    receiver.recv(&mut back).await
+                } else {
+                    tokio::join!(sender.finish(), receiver.recv(&mut back)).1
+                };
+                received.map(|bytes| back[..bytes].to_vec())
+            });
+            match back {
+                Ok(back) => assert!(good && back == pieces.concat(), "{pieces:?}"),
+                Err(error) => assert!(!good, "{error}: {pieces:?}"),
             }
         }
     }

@@ -1,7 +1,9 @@
 //! A session: every rail between the two hosts. A thread of its own drives it, since a session lives in an asynchronous runtime and also
 //! has work between calls; messages pass to and from that thread in memory.
 //!
-//! A message is its head and its body in one message of the session.
+//! A message is its body's length, its head and its body. A long one is one message of the session, sent from the memory where it is; the
+//! session's sender waits then until the peer has it. Others are sent as messages that the session copies, a few where one of those is
+//! too short, so that nothing waits between one and the next.
 
 use super::connect::{Dial, PATIENCE};
 use super::{Bell, Buffer, Connection, HEAD_BYTES, Message, Pool, Transport, Wake};
@@ -17,6 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::sync::Notify;
 
+/// Longer messages are not copied. To wait costs a round trip, which is little beside what they take.
+const MAX_COPIED_BYTES: usize = 256 << 10;
+/// Nor is more given to the session at once.
+const MAX_PIECE_BYTES: usize = COPY_LIMIT_BYTES as usize;
+/// Length, head.
+const PREFIX_BYTES: usize = 8 + HEAD_BYTES;
 /// What has come and was not pulled; the peer waits beyond it.
 const MAX_INCOMING_BYTES: usize = 8 << 20;
 /// How long closing holds its caller up while the peer gets the last messages; then that goes on behind.
@@ -208,7 +216,7 @@ impl Shared {
     }
 
     async fn send_all(&self, sender: &mut Sender) -> Result<()> {
-        let mut small = Vec::new();
+        let mut first = Vec::new();
         loop {
             let (message, closing) = {
                 let mut inner = self.lock();
@@ -217,7 +225,7 @@ impl Shared {
                 (message, inner.closing)
             };
             match message {
-                Some(message) => self.send(sender, message, &mut small).await?,
+                Some(message) => self.send(sender, message, &mut first).await?,
                 None if closing => break,
                 None => self.to_send.notified().await,
             }
@@ -229,14 +237,21 @@ impl Shared {
         sender.finish().await
     }
 
-    async fn send(&self, sender: &mut Sender, message: Message, small: &mut Vec<u8>) -> Result<()> {
-        if (HEAD_BYTES + message.body.len()) as u64 > COPY_LIMIT_BYTES {
-            return sender.send_from(&mut Whole(message), 1).await;
+    async fn send(&self, sender: &mut Sender, message: Message, first: &mut Vec<u8>) -> Result<()> {
+        let Message { head, body } = message;
+        let prefix = prefix(&head, &body);
+        if body.len() > MAX_COPIED_BYTES {
+            return sender.send_from(&mut Whole { prefix, body }, 1).await;
         }
-        small.clear();
-        small.extend_from_slice(&message.head);
-        small.extend_from_slice(&message.body);
-        sender.send(small).await
+        let (begin, rest) = body.split_at(body.len().min(MAX_PIECE_BYTES - PREFIX_BYTES));
+        first.clear();
+        first.extend_from_slice(&prefix);
+        first.extend_from_slice(begin);
+        sender.send(first).await?;
+        for piece in rest.chunks(MAX_PIECE_BYTES) {
+            sender.send(piece).await?;
+        }
+        Ok(())
     }
 
     async fn receive_all(&self, receiver: &mut Receiver) -> Result<()> {
@@ -244,9 +259,7 @@ impl Shared {
             while self.lock().incoming_bytes >= MAX_INCOMING_BYTES {
                 self.room.notified().await;
             }
-            let mut arriving = Arriving { head: [0; HEAD_BYTES], body: Buffer::default(), shared: self };
-            receiver.recv_into(&mut arriving).await?;
-            let message = Message { head: arriving.head, body: arriving.body };
+            let message = self.receive(receiver).await?;
             let mut inner = self.lock();
             inner.incoming_bytes += message.body.len();
             inner.incoming.push_back(message);
@@ -254,49 +267,84 @@ impl Shared {
             self.bell.ring();
         }
     }
+
+    async fn receive(&self, receiver: &mut Receiver) -> Result<Message> {
+        let mut first = First { prefix: [0; PREFIX_BYTES], body: Buffer::default(), shared: self };
+        receiver.recv_into(&mut first).await?;
+        let First { prefix, mut body, .. } = first;
+        let (length, head) = prefix.split_first_chunk().expect("eight bytes");
+        let length = self.checked(u64::from_le_bytes(*length))?;
+        let mut got = body.len();
+        if got > length {
+            return Err(Error::Protocol(format!("{got} bytes for a buffer of {length}")));
+        }
+        body.resize(length, 0);
+        while got < length {
+            // Only what is still missing fits.
+            got += match receiver.recv(&mut body[got..]).await {
+                Ok(0) => return Err(Error::Protocol("nothing, in the middle of a buffer".to_owned())),
+                Err(Error::Closed) => return Err(Error::Protocol("it closed in the middle of a buffer".to_owned())),
+                piece => piece?,
+            };
+        }
+        Ok(Message { head: head.try_into().expect("the head"), body })
+    }
+
+    /// The length of a body, if it may be that long.
+    fn checked(&self, body_bytes: u64) -> Result<usize> {
+        if body_bytes > self.limit_bytes {
+            let limit_bytes = self.limit_bytes;
+            return Err(Error::Protocol(format!("a buffer of {body_bytes} bytes, the limit is {limit_bytes}")));
+        }
+        Ok(body_bytes as usize)
+    }
 }
 
-/// Head and body, one behind the other, to be sent.
-struct Whole(Message);
+fn prefix(head: &[u8; HEAD_BYTES], body: &[u8]) -> [u8; PREFIX_BYTES] {
+    let mut prefix = [0; PREFIX_BYTES];
+    prefix[..8].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    prefix[8..].copy_from_slice(head);
+    prefix
+}
+
+/// All of a message, to be sent.
+struct Whole {
+    prefix: [u8; PREFIX_BYTES],
+    body: Buffer,
+}
 
 impl Source for Whole {
     fn total_bytes(&self) -> u64 {
-        (HEAD_BYTES + self.0.body.len()) as u64
+        (PREFIX_BYTES + self.body.len()) as u64
     }
     fn bytes(&mut self, _: usize, offset: u64, want: usize) -> &[u8] {
         let offset = offset as usize;
-        match offset.checked_sub(HEAD_BYTES) {
-            None => &self.0.head[offset..HEAD_BYTES.min(offset + want)],
-            Some(offset) => &self.0.body[offset..offset + want],
+        match offset.checked_sub(PREFIX_BYTES) {
+            None => &self.prefix[offset..PREFIX_BYTES.min(offset + want)],
+            Some(offset) => &self.body[offset..offset + want],
         }
     }
 }
 
-/// The same, to be received.
-struct Arriving<'a> {
-    head: [u8; HEAD_BYTES],
+/// What a message begins with, to be received. Its parts come in any order, the length perhaps last.
+struct First<'a> {
+    prefix: [u8; PREFIX_BYTES],
     body: Buffer,
     shared: &'a Shared,
 }
 
-impl Sink for Arriving<'_> {
+impl Sink for First<'_> {
     fn begin(&mut self, total_bytes: u64) -> Result<()> {
-        let limit_bytes = self.shared.limit_bytes;
-        match total_bytes.checked_sub(HEAD_BYTES as u64) {
-            Some(body_bytes) if body_bytes <= limit_bytes => {
-                self.body = self.shared.pool.sized(body_bytes as usize);
-                Ok(())
-            }
-            Some(body_bytes) => {
-                Err(Error::Protocol(format!("a buffer of {body_bytes} bytes, the limit is {limit_bytes}")))
-            }
-            None => Err(Error::Protocol(format!("a message of {total_bytes} bytes has no head"))),
-        }
+        let Some(body_bytes) = total_bytes.checked_sub(PREFIX_BYTES as u64) else {
+            return Err(Error::Protocol(format!("a message of {total_bytes} bytes has no head")));
+        };
+        self.body = self.shared.pool.sized(self.shared.checked(body_bytes)?);
+        Ok(())
     }
     fn space(&mut self, _: usize, offset: u64, want: usize) -> &mut [u8] {
         let offset = offset as usize;
-        match offset.checked_sub(HEAD_BYTES) {
-            None => &mut self.head[offset..HEAD_BYTES.min(offset + want)],
+        match offset.checked_sub(PREFIX_BYTES) {
+            None => &mut self.prefix[offset..PREFIX_BYTES.min(offset + want)],
             Some(offset) => &mut self.body[offset..offset + want],
         }
     }
