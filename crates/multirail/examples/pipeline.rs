@@ -1,43 +1,34 @@
-//! A pipeline of three filters in this process, the middle one in three copies: it counts the primes below two million.
+//! A pipeline of three filters in this process, the middle one in three copies: it squares a million numbers and sums them.
 //!
 //! `cargo run -p multirail --release --example pipeline`
 
 use multirail::Config;
-use multirail::pipeline::{Failure, Group, Io, PipelineError, Place};
+use multirail::pipeline::{Failure, Group, Io, PipelineError};
 
 /// Runs the example.
 pub fn main() -> Result<(), PipelineError> {
     let mut group = Group::new(Config::default());
-    group.filter("numbers", |_: &Place| {
-        |io: &mut Io<'_>| -> Result<(), Failure> {
-            (0..200u64).try_for_each(|part| io.write(0, part, (part * 10_000).to_le_bytes().to_vec()))
-        }
-    });
-    let count = |_: &Place| {
+    group.filter("numbers", |_| |io: &mut Io<'_>| (0..1000).try_for_each(|part| io.write(0, part, vec![])));
+    let squares = group.filter("squares", |_| {
         |io: &mut Io<'_>| -> Result<(), Failure> {
             while let Some(part) = io.read()? {
-                let first = u64::from_le_bytes(part.body[..].try_into()?);
-                let primes = (first..first + 10_000).filter(|n| is_prime(*n)).count() as u64;
-                io.write(0, part.tag, primes.to_le_bytes().to_vec())?;
+                let sum: u64 = (part.tag * 1000..(part.tag + 1) * 1000).map(|n| n * n).sum();
+                io.write(0, sum, vec![])?;
             }
-            Ok(())
-        }
-    };
-    group.filter("count", count).copies(3);
-    group.filter("sum", |_: &Place| {
-        |io: &mut Io<'_>| -> Result<(), Failure> {
-            let mut sum = 0;
-            while let Some(counted) = io.read()? {
-                sum += u64::from_le_bytes(counted.body[..].try_into()?);
-            }
-            println!("{sum} primes");
             Ok(())
         }
     });
-    group.stream("numbers", "count").stream("count", "sum");
+    squares.copies(3);
+    group.filter("sum", |_| {
+        |io: &mut Io<'_>| -> Result<(), Failure> {
+            let mut sum = 0;
+            while let Some(part) = io.read()? {
+                sum += part.tag;
+            }
+            println!("{sum}");
+            Ok(())
+        }
+    });
+    group.stream("numbers", "squares").stream("squares", "sum");
     group.start()?.run(b"")
-}
-
-fn is_prime(n: u64) -> bool {
-    n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
 }

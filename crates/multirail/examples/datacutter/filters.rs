@@ -113,6 +113,9 @@ impl Node {
 
     /// Whether this one was slow.
     pub fn compute(&mut self, body: &[u8]) -> bool {
+        if self.compute.ns_per_byte == 0.0 {
+            return false;
+        }
         let slow = self.is_slow && self.draw() < self.compute.probability;
         let factor = if slow { self.compute.factor } else { 1.0 };
         let time = Duration::from_nanos((body.len() as f64 * self.compute.ns_per_byte * factor) as u64);
