@@ -36,10 +36,12 @@ bench: build $(READY)/bench
 	scripts/bench $(if $(QUICK),--quick) $(BIN) $(RESULTS)
 	scripts/bench-report $(if $(QUICK),--verdict-only) $(RESULTS)
 
+# Edges by UCX, too, where its headers are; else these lines are skipped and say so.
+UCX = $(if $(wildcard /usr/include/ucp/api/ucp.h),--features multirail/ucx)
 # The papers' figures drawn again, with other programs' lines in them: experiments/RESULTS.md. QUICK=1: fewer sizes and repeats,
 # below five minutes, results below target/. ONLY: a pattern of paper/folder.
-experiments: build $(READY)/experiments $(READY)/edges
-	cargo build --release --locked -p multirail --example datacutter
+experiments: $(READY)/base $(READY)/experiments $(READY)/edges
+	cargo build --release --locked $(UCX) -p multirail-cli -p multirail --bin multirail --example datacutter
 	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
 # The command's doc comments are its help text, so they are no Rust documentation.
