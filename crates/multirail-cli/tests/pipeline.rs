@@ -208,7 +208,7 @@ fn a_plan_shows_where_copies_are_and_starts_nothing() {
     let plan = place.command(&args).output().unwrap();
     assert_eq!(plan.status.code(), Some(0), "{}", stderr(&plan));
     let plan = &rows(&plan)[0];
-    assert_eq!((&plan["chunk_by"], &plan["planned"]["host"]), (&Value::from("guarantee"), &Value::from("a")));
+    assert_eq!((&plan["chunk_by"], &plan["planned"]["hosts"][0]), (&Value::from("guarantee"), &Value::from("a")));
     assert_eq!(plan["chunk_bytes"], plan["planned"]["plan"]["chunk_bytes"]);
     assert!(plan["planned"]["points"].as_array().unwrap().len() > 5);
     let text = place.command(&args[1..]).output().unwrap();

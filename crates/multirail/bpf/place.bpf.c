@@ -15,6 +15,9 @@
 #include <bpf/bpf_helpers.h>
 #include "decide.h"
 
+/* sys/socket.h does not come with BPF's headers. */
+#define SOCK_STREAM 1
+
 struct tcp_sock {
 	__u32 write_seq;
 } __attribute__((preserve_access_index));
@@ -192,7 +195,8 @@ int place(struct __sk_buff *skb)
 		sk = skb->sk;
 		if (sk)
 			sk = bpf_sk_fullsock(sk);
-		if (sk && sk->protocol == IPPROTO_TCP) {
+		/* The kernel's own socket for resets is a raw one, and no stream. */
+		if (sk && sk->protocol == IPPROTO_TCP && sk->type == SOCK_STREAM) {
 			c.stream = bpf_sk_storage_get(&streams, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 			tell_of_stream(&packet, sk);
 		}
