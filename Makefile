@@ -27,7 +27,7 @@ test: $(READY)/base
 
 # Edges over UCX: a cargo feature, so that nothing else needs its libraries.
 test-ucx: $(READY)/ucx
-	cargo test --locked -p multirail --features ucx --lib -- bench::edge
+	cargo test --locked -p multirail --features ucx --lib -- bench::curve
 
 # Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)

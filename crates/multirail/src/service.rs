@@ -71,8 +71,6 @@ enum Becomes {
 /// What an edge can be for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Edge {
-    /// Messages come back as they are.
-    Echo,
     /// An edge of a group that this host takes part in.
     Pipeline(pipeline::EdgeId),
     /// Messages say what is done with them: [`bench::curve`].
@@ -201,7 +199,6 @@ fn edge_ended(how: Result<()>) {
 /// Whichever way it came.
 fn serve_edge(arrival: Arrival, served: &Served) -> Result<()> {
     match postcard::take_from_bytes(arrival.edge()) {
-        Ok((Edge::Echo, [])) => bench::echo_edge(arrival),
         Ok((Edge::Pipeline(id), [])) => served.pipelines.arrive(id, arrival),
         Ok((Edge::Measure, [])) => bench::measure_edge(arrival),
         _ => Err(Error::Protocol("an edge for nothing that is known here".to_owned())),

@@ -37,7 +37,7 @@ fn serve_at(address: [u8; 4], ready: impl FnOnce(std::net::SocketAddr)) {
 
 fn dial(host: &str, transport: Option<Transport>) -> (Box<dyn Connection>, Arc<Bell>) {
     let bell = Bell::new().unwrap();
-    let (config, edge) = (config(), Edge::Echo.encode());
+    let (config, edge) = (config(), Edge::Measure.encode());
     let limit_bytes = DEFAULT_LIMIT_BYTES;
     let connection = connect(Dial { host, config: &config, edge: &edge, transport, bell: &bell, limit_bytes }).unwrap();
     (connection, bell)
@@ -158,7 +158,7 @@ fn an_edge_between_two_hosts_is_striped_by_itself() {
             assert_eq!(connection.transport(), chosen);
             assert_eq!(turn(&mut connection, &bell).unwrap().body.len(), MESSAGE_BYTES);
         }
-        let (bell, config, edge) = (Bell::new().unwrap(), config(), Edge::Echo.encode());
+        let (bell, config, edge) = (Bell::new().unwrap(), config(), Edge::Measure.encode());
         let limit_bytes = DEFAULT_LIMIT_BYTES;
         let transport = Some(Transport::Shm);
         let refused = connect(Dial { host: &host, config: &config, edge: &edge, transport, bell: &bell, limit_bytes });

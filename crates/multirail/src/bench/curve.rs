@@ -92,19 +92,6 @@ pub fn point(line: &mut dyn Line, message_bytes: u64, effort: Duration) -> Resul
     }
 }
 
-/// The points of an edge to `host`'s server, and what carries it: `None` chooses what an edge of a pipeline would be carried by.
-pub fn curve(
-    host: &str,
-    config: &Config,
-    transport: Option<Transport>,
-    sizes: &[u64],
-    effort: Duration,
-) -> Result<(Transport, Vec<Point>)> {
-    let mut line = EdgeLine::dial(host, config, transport)?;
-    let points = sizes.iter().map(|bytes| point(&mut line, *bytes, effort)).collect::<Result<_>>()?;
-    Ok((line.transport(), points))
-}
-
 impl EdgeLine {
     /// To a server.
     pub fn dial(host: &str, config: &Config, transport: Option<Transport>) -> Result<Self> {
@@ -211,7 +198,7 @@ pub(crate) fn measure_edge(arrival: Arrival) -> Result<()> {
 }
 
 /// The next message. What is still to be sent goes on meanwhile.
-pub(super) fn pull(connection: &mut Box<dyn Connection>, bell: &Arc<Bell>) -> Result<Message> {
+fn pull(connection: &mut Box<dyn Connection>, bell: &Arc<Bell>) -> Result<Message> {
     loop {
         let seen = bell.seen();
         connection.flush()?;
@@ -238,3 +225,7 @@ fn check(message_bytes: u64, limit_bytes: u64) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "curve_tests.rs"]
+mod tests;

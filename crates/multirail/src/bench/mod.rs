@@ -1,11 +1,9 @@
 //! The MuniSocket ping-pong (paper, section 3.2), and what it is held against: plain TCP and the ideal fixed split.
 
 pub mod curve;
-mod edge;
 mod stream;
 
 pub(crate) use curve::measure_edge;
-pub(crate) use edge::echo_edge;
 pub(crate) use stream::absorb;
 pub use stream::{INTERVAL, MAX_STREAM, Streamed};
 

@@ -7,6 +7,7 @@
 pub mod bell;
 pub mod buffer;
 pub mod connect;
+mod frame;
 pub mod memory;
 pub mod shm;
 pub mod striped;

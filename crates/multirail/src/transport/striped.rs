@@ -6,7 +6,8 @@
 //! too short, so that nothing waits between one and the next.
 
 use super::connect::{Dial, PATIENCE};
-use super::{Bell, Buffer, Connection, HEAD_BYTES, Message, Pool, Transport, Wake};
+use super::frame::{self, PREFIX_BYTES};
+use super::{Bell, Buffer, Connection, Message, Pool, Transport, Wake};
 use crate::error::{Error, Result};
 use crate::payload::{Sink, Source};
 use crate::service::{self, Request};
@@ -23,8 +24,6 @@ use tokio::sync::Notify;
 const MAX_COPIED_BYTES: usize = 256 << 10;
 /// Nor is more given to the session at once.
 const MAX_PIECE_BYTES: usize = COPY_LIMIT_BYTES as usize;
-/// Length, head.
-const PREFIX_BYTES: usize = 8 + HEAD_BYTES;
 /// What has come and was not pulled; the peer waits beyond it.
 const MAX_INCOMING_BYTES: usize = 8 << 20;
 /// How long closing holds its caller up while the peer gets the last messages; then that goes on behind.
@@ -239,7 +238,7 @@ impl Shared {
 
     async fn send(&self, sender: &mut Sender, message: Message, first: &mut Vec<u8>) -> Result<()> {
         let Message { head, body } = message;
-        let prefix = prefix(&head, &body);
+        let prefix = frame::prefix(&head, &body);
         if body.len() > MAX_COPIED_BYTES {
             return sender.send_from(&mut Whole { prefix, body }, 1).await;
         }
@@ -272,8 +271,7 @@ impl Shared {
         let mut first = First { prefix: [0; PREFIX_BYTES], body: Buffer::default(), shared: self };
         receiver.recv_into(&mut first).await?;
         let First { prefix, mut body, .. } = first;
-        let (length, head) = prefix.split_first_chunk().expect("eight bytes");
-        let length = self.checked(u64::from_le_bytes(*length))?;
+        let (length, head) = frame::read(&prefix, self.limit_bytes)?;
         let mut got = body.len();
         if got > length {
             return Err(Error::Protocol(format!("{got} bytes for a buffer of {length}")));
@@ -287,24 +285,8 @@ impl Shared {
                 piece => piece?,
             };
         }
-        Ok(Message { head: head.try_into().expect("the head"), body })
+        Ok(Message { head, body })
     }
-
-    /// The length of a body, if it may be that long.
-    fn checked(&self, body_bytes: u64) -> Result<usize> {
-        if body_bytes > self.limit_bytes {
-            let limit_bytes = self.limit_bytes;
-            return Err(Error::Protocol(format!("a buffer of {body_bytes} bytes, the limit is {limit_bytes}")));
-        }
-        Ok(body_bytes as usize)
-    }
-}
-
-fn prefix(head: &[u8; HEAD_BYTES], body: &[u8]) -> [u8; PREFIX_BYTES] {
-    let mut prefix = [0; PREFIX_BYTES];
-    prefix[..8].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    prefix[8..].copy_from_slice(head);
-    prefix
 }
 
 /// All of a message, to be sent.
@@ -338,7 +320,7 @@ impl Sink for First<'_> {
         let Some(body_bytes) = total_bytes.checked_sub(PREFIX_BYTES as u64) else {
             return Err(Error::Protocol(format!("a message of {total_bytes} bytes has no head")));
         };
-        self.body = self.shared.pool.sized(self.shared.checked(body_bytes)?);
+        self.body = self.shared.pool.sized(frame::checked(body_bytes, self.shared.limit_bytes)?);
         Ok(())
     }
     fn space(&mut self, _: usize, offset: u64, want: usize) -> &mut [u8] {

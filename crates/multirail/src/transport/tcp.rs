@@ -1,6 +1,7 @@
 //! One TCP connection: a message is its body's length, its head and its body.
 
-use super::{Buffer, Connection, HEAD_BYTES, Message, Pool, Transport, Wake};
+use super::frame::{self, Incoming, PREFIX_BYTES};
+use super::{Buffer, Connection, Message, Pool, Transport, Wake};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -8,10 +9,6 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// Length, head.
-const PREFIX_BYTES: usize = 8 + HEAD_BYTES;
-/// Bytes are asked for in such portions, so that nothing is allocated for a length that only claims to be one.
-const STEP_BYTES: usize = 1 << 20;
 /// Read at once, beyond what is known to come: small messages and what follows them.
 const AHEAD_BYTES: usize = 16 << 10;
 
@@ -34,15 +31,6 @@ struct Outgoing {
     prefix: [u8; PREFIX_BYTES],
     body: Buffer,
     sent_bytes: usize,
-}
-
-#[derive(Debug)]
-struct Incoming {
-    head: [u8; HEAD_BYTES],
-    /// As long as it will be, or as much as it is worth to allocate by now.
-    body: Buffer,
-    total_bytes: usize,
-    got_bytes: usize,
 }
 
 impl Tcp {
@@ -95,20 +83,15 @@ impl Tcp {
                 return Ok(false);
             }
         }
-        let (prefix, _) = self.ahead[self.taken..].split_at(PREFIX_BYTES);
-        let (length, head) = prefix.split_at(8);
-        let length = u64::from_le_bytes(length.try_into().expect("eight bytes"));
-        if length > self.limit_bytes {
-            return Err(Error::Protocol(format!("a buffer of {length} bytes, the limit is {}", self.limit_bytes)));
-        }
-        let head = head.try_into().expect("the head");
+        let prefix = self.ahead[self.taken..].first_chunk().expect("as many as were waited for");
+        let mut incoming = Incoming::begin(prefix, self.limit_bytes, &self.pool)?;
         self.taken += PREFIX_BYTES;
-        let total_bytes = length as usize;
-        let mut body = self.pool.sized(total_bytes.min(STEP_BYTES));
-        let got_bytes = total_bytes.min(self.ahead.len() - self.taken);
-        body[..got_bytes].copy_from_slice(&self.ahead[self.taken..self.taken + got_bytes]);
-        self.taken += got_bytes;
-        self.incoming = Some(Incoming { head, body, total_bytes, got_bytes });
+        let space = incoming.space();
+        let here = space.len().min(self.ahead.len() - self.taken);
+        space[..here].copy_from_slice(&self.ahead[self.taken..self.taken + here]);
+        self.taken += here;
+        incoming.filled(here);
+        self.incoming = Some(incoming);
         Ok(true)
     }
 }
@@ -119,9 +102,7 @@ impl Connection for Tcp {
     }
 
     fn push(&mut self, message: Message) {
-        let mut prefix = [0; PREFIX_BYTES];
-        prefix[..8].copy_from_slice(&(message.body.len() as u64).to_le_bytes());
-        prefix[8..].copy_from_slice(&message.head);
+        let prefix = frame::prefix(&message.head, &message.body);
         self.outgoing.push_back(Outgoing { prefix, body: message.body, sent_bytes: 0 });
     }
 
@@ -148,22 +129,17 @@ impl Connection for Tcp {
             return self.end();
         }
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        while incoming.got_bytes < incoming.total_bytes {
-            if incoming.got_bytes == incoming.body.len() {
-                // Never more than twice what has come.
-                let bytes = incoming.total_bytes.min(2 * incoming.got_bytes);
-                incoming.body.resize(bytes, 0);
-            }
-            match read(&mut self.stream, &mut incoming.body[incoming.got_bytes..])? {
+        while !incoming.is_complete() {
+            match read(&mut self.stream, incoming.space())? {
                 None => return Ok(None),
                 Some(0) => {
                     self.ended = true;
                     return self.end();
                 }
-                Some(read) => incoming.got_bytes += read,
+                Some(read) => incoming.filled(read),
             }
         }
-        Ok(self.incoming.take().map(|i| Message { head: i.head, body: i.body }))
+        Ok(self.incoming.take().map(Message::from))
     }
 
     fn sleep(&mut self) -> Result<Wake> {

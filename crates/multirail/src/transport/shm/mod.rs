@@ -6,7 +6,8 @@
 pub(super) mod meet;
 mod ring;
 
-use super::{Bell, Buffer, Connection, HEAD_BYTES, Message, Pool, Transport, Wake};
+use super::frame::{self, Incoming, PREFIX_BYTES};
+use super::{Bell, Connection, Message, Pool, Transport, Wake};
 use crate::error::{Error, Result};
 use ring::{Memory, Reader, Ring, Writer};
 use std::collections::VecDeque;
@@ -20,10 +21,6 @@ use std::time::{Duration, Instant};
 const RING_BYTES: usize = 512 << 10;
 /// The other side hears of a message, and of room, at least this often.
 const PORTION_BYTES: usize = 16 << 10;
-/// Length, head.
-const PREFIX_BYTES: usize = 8 + HEAD_BYTES;
-/// Nothing longer is allocated for a length that only claims to be one.
-const STEP_BYTES: usize = 1 << 20;
 /// How often a side that waits looks whether the other one still lives.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -74,10 +71,7 @@ impl Shm {
                 Some(sent) => sent,
                 None if self.writer.room(PREFIX_BYTES)? < PREFIX_BYTES => return Ok(false),
                 None => {
-                    let mut prefix = [0; PREFIX_BYTES];
-                    prefix[..8].copy_from_slice(&(message.body.len() as u64).to_le_bytes());
-                    prefix[8..].copy_from_slice(&message.head);
-                    self.writer.write(&prefix);
+                    self.writer.write(&frame::prefix(&message.head, &message.body));
                     0
                 }
             };
@@ -177,15 +171,6 @@ struct Receiver {
     incoming: Option<Incoming>,
 }
 
-#[derive(Debug)]
-struct Incoming {
-    head: [u8; HEAD_BYTES],
-    /// As long as it will be, or as much as it is worth to allocate by now.
-    body: Buffer,
-    total_bytes: usize,
-    got_bytes: usize,
-}
-
 impl Receiver {
     fn new(ring: Ring, limit_bytes: u64) -> Self {
         Self { reader: Reader::new(ring), limit_bytes, pool: Arc::default(), incoming: None }
@@ -208,27 +193,19 @@ impl Receiver {
             self.release(0, writers_bell);
             return Ok(None);
         }
-        while let Some(incoming) = &mut self.incoming {
-            let missing = incoming.total_bytes - incoming.got_bytes;
-            if missing == 0 {
-                break;
-            }
+        while let Some(incoming) = self.incoming.as_mut().filter(|i| !i.is_complete()) {
             let available = self.reader.available(1).map_err(broken)?;
             if available == 0 {
                 self.release(0, writers_bell);
                 return Ok(None);
             }
-            if incoming.got_bytes == incoming.body.len() {
-                // Never more than twice what has come.
-                let bytes = incoming.total_bytes.min(2 * incoming.got_bytes);
-                incoming.body.resize(bytes, 0);
-            }
-            let until = incoming.body.len().min(incoming.got_bytes + available.min(PORTION_BYTES));
-            self.reader.read(&mut incoming.body[incoming.got_bytes..until]);
-            incoming.got_bytes = until;
+            let space = incoming.space();
+            let portion = space.len().min(available).min(PORTION_BYTES);
+            self.reader.read(&mut space[..portion]);
+            incoming.filled(portion);
             self.release(PORTION_BYTES, writers_bell);
         }
-        Ok(self.incoming.take().map(|i| Message { head: i.head, body: i.body }))
+        Ok(self.incoming.take().map(Message::from))
     }
 
     fn begin(&mut self) -> Result<bool> {
@@ -237,15 +214,7 @@ impl Receiver {
         }
         let mut prefix = [0; PREFIX_BYTES];
         self.reader.read(&mut prefix);
-        let (length, head) = prefix.split_first_chunk().expect("eight bytes");
-        let length = u64::from_le_bytes(*length);
-        if length > self.limit_bytes {
-            return Err(Error::Protocol(format!("a buffer of {length} bytes, the limit is {}", self.limit_bytes)));
-        }
-        let total_bytes = length as usize;
-        let head = head.try_into().expect("the head");
-        let body = self.pool.sized(total_bytes.min(STEP_BYTES));
-        self.incoming = Some(Incoming { head, body, total_bytes, got_bytes: 0 });
+        self.incoming = Some(Incoming::begin(&prefix, self.limit_bytes, &self.pool)?);
         Ok(true)
     }
 

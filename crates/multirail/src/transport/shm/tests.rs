@@ -1,6 +1,7 @@
 use super::ring::MIN_RING_BYTES;
 use super::*;
 use crate::transport::DEFAULT_LIMIT_BYTES;
+use crate::transport::HEAD_BYTES;
 use proptest::prelude::*;
 use std::path::Path;
 

@@ -7,6 +7,7 @@
 
 mod api;
 
+use super::frame::{self, PREFIX_BYTES};
 use super::{Buffer, Connection, HEAD_BYTES, Message, Pool, Transport, Wake};
 use crate::error::{Error, Result};
 use api::{Request, State, Worker};
@@ -18,7 +19,6 @@ use std::time::{Duration, Instant};
 
 /// Bodies up to this travel with their length.
 const SHORT_BYTES: usize = 8 << 10;
-const PREFIX_BYTES: usize = 8 + HEAD_BYTES;
 /// A length that says: this was the last.
 const LAST: u64 = u64::MAX;
 const FIRST_TAG: u64 = 1;
@@ -119,19 +119,15 @@ impl Ucx {
     /// A first part is here.
     fn begun(&mut self, got: usize) -> Result<()> {
         self.incoming = Incoming::Nothing;
-        let Some((prefix, body)) = self.first[..got].split_at_checked(PREFIX_BYTES) else {
+        let Some((prefix, body)) = self.first[..got].split_first_chunk() else {
             return Err(Error::Protocol(format!("a message of {got} bytes has no head")));
         };
-        let (length, head) = prefix.split_first_chunk().expect("eight bytes");
-        let (length, head) = (u64::from_le_bytes(*length), head.try_into().expect("the head"));
-        if length == LAST {
+        if prefix.starts_with(&LAST.to_le_bytes()) {
             self.incoming = Incoming::Last;
             return Ok(());
         }
-        if length > self.limit_bytes {
-            return Err(Error::Protocol(format!("a buffer of {length} bytes, the limit is {}", self.limit_bytes)));
-        }
-        let mut into = self.pool.sized(length as usize);
+        let (length, head) = frame::read(prefix, self.limit_bytes)?;
+        let mut into = self.pool.sized(length);
         if into.len() <= SHORT_BYTES {
             if body.len() != into.len() {
                 return Err(Error::Protocol(format!("{} bytes for a buffer of {length}", body.len())));
@@ -169,8 +165,7 @@ impl Ucx {
     fn give(&mut self, message: Message) -> Result<()> {
         let long = message.body.len() > SHORT_BYTES;
         let mut first = Vec::with_capacity(PREFIX_BYTES + if long { 0 } else { message.body.len() });
-        first.extend_from_slice(&(message.body.len() as u64).to_le_bytes());
-        first.extend_from_slice(&message.head);
+        first.extend_from_slice(&frame::prefix(&message.head, &message.body));
         if !long {
             first.extend_from_slice(&message.body);
         }
