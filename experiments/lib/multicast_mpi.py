@@ -10,7 +10,7 @@ import time
 
 import multicast_net
 from tools.common import missing, program
-from tools.openmpi import renamed
+from tools.openmpi import remote_shell, renamed
 
 WARM_UP_BYTES = 1 << 20
 
@@ -19,19 +19,10 @@ def available(_net):
     return missing("mpirun", "mpicc", "orted", "unshare")
 
 
-def remote_shell(net):
-    """What mpirun calls with an address and a command, as it would ssh."""
-    path = net.work / "mpi-remote-shell"
-    names = "\n".join(f"    {host.address}) name={host.name} ;;" for host in net.hosts)
-    enter = shlex.join(net.on("HOST", "unshare", "--uts", "sh", "-c")).replace("HOST", '"$name"')
-    path.write_text(f'#!/bin/sh\ncase "$1" in\n{names}\nesac\nshift\nexec {enter} "hostname experiment-$name && exec $*"\n')
-    path.chmod(0o700)
-    return path
-
-
 @contextlib.contextmanager
 def session(net, line):
-    settings = {"plm_rsh_agent": remote_shell(net), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
+    names = {host.address: host.name for host in net.hosts}
+    settings = {"plm_rsh_agent": remote_shell(net, names), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
                 "btl": "tcp,self", "btl_tcp_if_include": f"10.{multicast_net.FIRST_NETWORK}.0.0/12",
                 "oob_tcp_if_include": f"10.{multicast_net.FIRST_NETWORK}.0.0/12",
                 # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.

@@ -2,7 +2,7 @@
 
 import statistics
 
-from results import DEFAULT, NOT_AVAILABLE, NOT_REACHED, REACHED, TOLERANCE, Claim, Point
+from results import DEFAULT, NOT_AVAILABLE, NOT_REACHED, REACHED, Claim, Point
 
 # Frames of one copy to each other cluster, and six per cent.
 WAN_SHARE = 1.06
@@ -111,13 +111,3 @@ def ratio_claim(found, where, network, scenario, line, against, least, size=None
     dagger = "" if against is None else found.dagger(network, scenario, against, size) or found.dagger(network, scenario, line, size)
     return demanded(f"{where}: {network}, {scenario}", f"{line}: rate over that of {against or ' or '.join(names)}", ours, least=least,
                     note="the CPU was the limit †" if dagger else "")
-
-
-def best_claim(where, rows):
-    found = list(points(rows))
-    text = f"the default is the fastest line or within {TOLERANCE:.0%} of it"
-    if not found:
-        return Claim(where, text, "", "-", NOT_AVAILABLE, "not measured")
-    lost = [point for point in found if point.is_lost]
-    return Claim(where, text, "", f"{len(found) - len(lost)} of {len(found)} points", NOT_REACHED if lost else REACHED,
-                 f"least share of the fastest: {min(point.share for point in found):.2f}")

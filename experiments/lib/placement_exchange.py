@@ -11,7 +11,7 @@ import subprocess
 
 from host import Cpu
 from tools.common import Client, missing, program
-from tools.openmpi import renamed
+from tools.openmpi import remote_shell, renamed
 
 SECONDS, QUICK_SECONDS = 1.5, 0.3
 
@@ -44,20 +44,11 @@ class Asked(Client):
         return self.measure(words, None)[0]
 
 
-def remote_shell(net, loads):
-    """What mpirun calls with an address and a command, as it would ssh."""
-    path = net.work / "mpi-remote-shell"
-    names = "\n".join(f"    {loads.address(host)}) name={host.name} ;;" for host in net.hosts)
-    enter = shlex.join(net.on("HOST", "unshare", "--uts", "sh", "-c")).replace("HOST", '"$name"')
-    path.write_text(f'#!/bin/sh\ncase "$1" in\n{names}\nesac\nshift\nexec {enter} "hostname experiment-$name && exec $*"\n')
-    path.chmod(0o700)
-    return path
-
-
 @contextlib.contextmanager
 def session(net, loads, ranks):
     network = loads.address(net.hosts[0]).rpartition(".")[0] + ".0/24"
-    settings = {"plm_rsh_agent": remote_shell(net, loads), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
+    names = {loads.address(host): host.name for host in net.hosts}
+    settings = {"plm_rsh_agent": remote_shell(net, names), "plm_rsh_no_tree_spawn": 1, "orte_tmpdir_base": net.work, "pml": "ob1",
                 # Not even ranks of one host use its memory: all is TCP, as with the paper's.
                 "btl": "tcp,self", "btl_tcp_if_include": network, "oob_tcp_if_include": network,
                 # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.

@@ -4,7 +4,7 @@ demanded of them."""
 import statistics
 
 from multicast_results import demanded
-from results import DEFAULT, NOT_AVAILABLE, NOT_REACHED, REACHED, TOLERANCE, Claim, Point, compare
+from results import DEFAULT, NOT_AVAILABLE, NOT_REACHED, REACHED, TOLERANCE, Claim, Point, Results, best_everywhere, compare
 
 # What is demanded of the default: of all ports' rate, of the most over the mean port, of segments sent twice for nothing, and of the
 # slowest stream over the mean.
@@ -82,16 +82,6 @@ def points(rows):
         yield Point(f"{network}, {pattern}", streams, best, found.median(place, best), ours, share, busy, f"{streams} streams a pair")
 
 
-def best_claim(where, rows):
-    found = list(points(rows))
-    text = f"the default is the fastest line or within {TOLERANCE:.0%} of it"
-    if not found:
-        return Claim(where, text, "", "-", NOT_AVAILABLE, "the default was not measured")
-    lost = [point for point in found if point.is_lost]
-    return Claim(where, text, "", f"{len(found) - len(lost)} of {len(found)} points", NOT_REACHED if lost else REACHED,
-                 f"least share of the fastest: {min(point.share for point in found):.2f}")
-
-
 def paper_claims(found, where, network, pattern):
     """The paper's order: its method before the three others, at every number of processes."""
     orders = [(PAPER, other) for other in PAPER_OTHERS]
@@ -138,7 +128,7 @@ def pattern_claims(rows, where):
             if found.places(network, pattern):
                 yield from paper_claims(found, where, network, pattern)
                 yield from default_claims(found, where, network, pattern)
-    yield best_claim(where, rows)
+    yield best_everywhere(where, Results(rows))
 
 
 def even_claims(rows, where, line, way, is_even):

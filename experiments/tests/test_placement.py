@@ -10,12 +10,11 @@ HOME = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME / "lib"))
 
 import placement  # noqa: E402
-import placement_results  # noqa: E402
 import placement_streams  # noqa: E402
 from placement_net import Ports, Run, Stream, port_counters, tcp_counters  # noqa: E402
 from placement_results import Placements, default_claims, even_claims, paper_claims  # noqa: E402
 from plan import Plan  # noqa: E402
-from results import NOT_AVAILABLE, NOT_REACHED, REACHED, Results  # noqa: E402
+from results import NOT_AVAILABLE, NOT_REACHED, REACHED, Results, best_everywhere  # noqa: E402
 
 try:
     import matplotlib
@@ -137,7 +136,7 @@ class Claims(unittest.TestCase):
         points = list(found.points())
         self.assertEqual([(point.best, point.is_lost, point.what) for point in points],
                          [("MPTCP", True, "4 streams a pair"), ("adaptive", False, "1 streams a pair")])
-        self.assertEqual(placement_results.best_claim("f", found.rows).our_value, "1 of 2 points")
+        self.assertEqual(best_everywhere("f", Results(found.rows)).our_value, "1 of 2 points")
 
     def test_lines_with_an_old_tcp_are_held_against_each_other_alone(self):
         found = Placements([row("backlog", [100.0]), row("backlog, old TCP", [50.0]), row("round-robin, old TCP", [40.0]), row("round-robin", [120.0])])

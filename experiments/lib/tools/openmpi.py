@@ -21,15 +21,20 @@ def renamed(host, rest):
     return f"hostname experiment-{host} && exec {rest}"
 
 
+def remote_shell(net, names):
+    """What mpirun calls with an address and a command, as it would ssh. `names`: of hosts, by address."""
+    path = net.work / "mpi-remote-shell"
+    cases = "\n".join(f"    {address}) name={name} ;;" for address, name in names.items())
+    enter = shlex.join(net.on("HOST", "unshare", "--uts", "sh", "-c")).replace("HOST", '"$name"')
+    path.write_text(f'#!/bin/sh\ncase "$1" in\n{cases}\nesac\nshift\nexec {enter} "{renamed("$name", "$*")}"\n')
+    path.chmod(0o700)
+    return path
+
+
 @contextlib.contextmanager
 def session(lab):
-    remote_shell = lab.work / "mpi-remote-shell"
-    enter = shlex.join(lab.on("b", "unshare", "--uts", "sh", "-c"))
-    # mpirun calls it with a host and a command, as it would ssh.
-    remote_shell.write_text(f'#!/bin/sh\nshift\nexec {enter} "{renamed("b", "$*")}"\n')
-    remote_shell.chmod(0o700)
     ports = ",".join(lab.port(rail) for rail in range(lab.rails))
-    settings = {"plm_rsh_agent": remote_shell, "orte_tmpdir_base": lab.work, "pml": "ob1", "btl": "tcp,self",
+    settings = {"plm_rsh_agent": remote_shell(lab, {lab.address("b", 0): "b"}), "orte_tmpdir_base": lab.work, "pml": "ob1", "btl": "tcp,self",
                 "btl_tcp_if_include": ports, "oob_tcp_if_include": lab.port(0),
                 # It waits by spinning; with so few processors it is faster if it lets others run meanwhile.
                 "mpi_yield_when_idle": 1}

@@ -1,9 +1,8 @@
 """Figures 4 and 5: rates by scenario and method, a figure for each network."""
 
 import multicast_drawing
-import multicast_results
 from multicast_results import Broadcasts, demanded, ratio_claim, share_claim, wan_claim
-from results import compare
+from results import Results, best_everywhere, compare
 
 STATIC, DYNAMIC = ("fast", "slow"), ("fast-slow", "slow-fast", "mayhem")
 LIBTORRENT = ["libtorrent", "libtorrent, tuned"]
@@ -29,7 +28,7 @@ def claims(rows):
         bounds = [found.bound_mb_s(network, scenario) for network in (UNEQUAL, EQUAL)]
         if None not in bounds:
             yield demanded(f"figure 5: {scenario}", "adaptive: share of its rate with clusters of 16", ours and equal and ours / equal, least=0.9)
-    yield multicast_results.best_claim("all", rows)
+    yield best_everywhere("all", Results(rows))
 
 
 def claims_of(found, network):
