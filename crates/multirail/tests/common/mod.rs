@@ -2,7 +2,7 @@
 //! it is told.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use multirail::handshake::{self, Purpose, SessionId, Token};
+use multirail::handshake::{self, PROTOCOL_VERSION, Purpose, SessionId, Token};
 use multirail::payload::VecSink;
 use multirail::session::{Accepted, ListenConfig, Listener};
 use multirail::{Config, Error, Session};
@@ -191,4 +191,20 @@ pub fn whole(message: u32, payload: &[u8]) -> Vec<u8> {
 pub fn reset(stream: TcpStream) {
     let stream = stream.into_std().expect("a stream");
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("linger");
+}
+
+pub const MAGIC: [u8; 8] = *b"mltirail";
+
+/// A good first packet of a handshake.
+pub fn hello() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet::encode(&(MAGIC, PROTOCOL_VERSION, Purpose::New, [7u8; 32]), &mut bytes);
+    bytes
+}
+
+pub fn assert_says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "{text:?} does not say {word:?}");
+    }
 }
