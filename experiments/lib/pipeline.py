@@ -1,11 +1,13 @@
 """Pipelines of filters on hosts that are processes of this machine: crates/multirail/examples/datacutter.
 
-    [[job]]     name, compute_ns_per_byte, measure (as the program takes it), lines (default all), repeats
+    [[job]]     name, compute_ns_per_byte, measure (as the program takes it), lines (default all), repeats;
+                vary: values by key of what is measured, each with each; a name has theirs in the place of {key}
     lines       transports; a job with `peers` also names modules in lib/ that do the same with other programs
 """
 
 import contextlib
 import importlib
+import itertools
 import json
 import pathlib
 import subprocess
@@ -26,11 +28,21 @@ def measure(plan, multirail, quick, emit):
         raise RuntimeError(f"{program} is missing: cargo build --release -p multirail --example datacutter")
     with tempfile.TemporaryDirectory(prefix="multirail-pipeline-") as work, hosts(program) as addresses:
         jobs = Jobs(program, addresses, pathlib.Path(work))
-        for job in plan.table["job"]:
+        for job in jobs_of(plan):
             if quick and not job.get("quick", True):
                 continue
             for row in rows_of_job(plan, jobs, job, quick):
                 emit({"kind": "pipeline", "job": job["name"], **row})
+
+
+def jobs_of(plan):
+    """One for each combination of values."""
+    for job in plan.table["job"]:
+        vary = job.get("vary", {})
+        for values in itertools.product(*vary.values()):
+            chosen = dict(zip(vary, values))
+            measure = {what: {**details, **chosen} for what, details in job["measure"].items()}
+            yield {**job, "name": job["name"].format(**chosen), "measure": measure}
 
 
 @contextlib.contextmanager

@@ -46,9 +46,18 @@ class Rows(unittest.TestCase):
         for path in HOME.glob("*/*/plan.toml"):
             plan = Plan.read(path.parent)
             if plan.is_pipeline:
-                names = [(job["name"], *job.get("lines", [])) for job in plan.table["job"]]
+                jobs = list(pipeline.jobs_of(plan))
+                names = [(job["name"], *job.get("lines", [])) for job in jobs]
                 self.assertEqual(len(set(names)), len(names), path)
-                self.assertTrue(all(len(job["measure"]) == 1 for job in plan.table["job"]), path)
+                self.assertTrue(all(len(job["measure"]) == 1 for job in jobs), path)
+
+    def test_a_job_is_varied_over_every_combination_and_named_by_it(self):
+        varied = {"name": "{a} of {b}", "vary": {"a": [1, 2], "b": [3.5]}, "measure": {"balance": {"window": 4}}}
+        plain = {"name": "alone", "measure": {"balance": {"window": 4}}}
+        jobs = list(pipeline.jobs_of(Plan(HOME, {"job": [varied, plain]})))
+        self.assertEqual([job["name"] for job in jobs], ["1 of 3.5", "2 of 3.5", "alone"])
+        self.assertEqual(jobs[1]["measure"], {"balance": {"window": 4, "a": 2, "b": 3.5}})
+        self.assertEqual(jobs[2]["measure"], plain["measure"])
 
 
 class Claims(unittest.TestCase):
