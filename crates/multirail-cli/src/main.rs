@@ -4,10 +4,12 @@ mod commands;
 mod interrupt;
 mod printer;
 mod progress;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use printer::Printer;
 use std::process::ExitCode;
+use usage::Usage;
 
 /// Move data between machines over every network path they have.
 #[derive(Parser)]
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             printer.error(&error);
-            ExitCode::from(1)
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
 }

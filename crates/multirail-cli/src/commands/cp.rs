@@ -2,6 +2,7 @@
 
 use super::{SessionArgs, host_address};
 use crate::printer::Printer;
+use crate::usage::Usage;
 use crate::{interrupt, progress};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use multirail::files::{self, Failure, Options, Progress, Report, Skipped};
@@ -81,13 +82,7 @@ struct FailedRow {
 }
 
 pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    let job = match Job::new(args.places) {
-        Ok(job) => job,
-        Err(wrong) => {
-            printer.error(&wrong);
-            return Ok(ExitCode::from(2));
-        }
-    };
+    let job = Job::new(args.places).map_err(Usage::of)?;
     let options = Options {
         recursive: args.recursive,
         sync: args.fsync,

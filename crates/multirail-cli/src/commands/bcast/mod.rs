@@ -9,6 +9,7 @@ mod ssh;
 use super::SessionArgs;
 use crate::interrupt;
 use crate::printer::Printer;
+use crate::usage::Usage;
 use anyhow::Context;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use multirail::multicast::attend::{Attendants, Verdict};
@@ -93,36 +94,7 @@ pub struct BcastArgs {
     session: SessionArgs,
 }
 
-/// The command line, or a file that it names, was wrong.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
-impl Usage {
-    /// For `map_err`.
-    fn of(error: impl std::fmt::Display) -> anyhow::Error {
-        Usage(error.to_string()).into()
-    }
-}
-
 pub fn run(args: BcastArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    match run_role(args, printer) {
-        Err(wrong) if wrong.is::<Usage>() => {
-            printer.error(&wrong);
-            Ok(ExitCode::from(2))
-        }
-        done => done,
-    }
-}
-
-fn run_role(args: BcastArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     super::raise_file_limit();
     let interrupted = interrupt::listen()?;
     service::block_on(async {

@@ -1,6 +1,7 @@
 //! Who takes part: the command line, Slurm and Kubernetes are asked, names are looked up.
 
-use super::{BcastArgs, Usage, read};
+use super::{BcastArgs, read};
+use crate::usage::Usage;
 use anyhow::Context;
 use multirail::multicast::hosts::{Clustering, Entry, Party, Place, kubernetes, parse_file, parse_list, slurm};
 use multirail::rails::ports::local_ports;

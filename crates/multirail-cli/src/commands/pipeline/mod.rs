@@ -8,6 +8,7 @@ mod view;
 
 use super::{SessionArgs, host_address};
 use crate::printer::Printer;
+use crate::usage::Usage;
 use anyhow::Context;
 use multirail::Config;
 use multirail::pipeline::describe::Description;
@@ -56,30 +57,11 @@ struct Described {
     config: Config,
 }
 
-/// The command line, or the file that it names, was wrong.
-#[derive(Debug)]
-struct Usage(String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 pub fn run(args: PipelineArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     super::raise_file_limit();
-    let done = match args.command {
+    match args.command {
         Command::Run(args) => run::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),
-    };
-    match done {
-        Err(wrong) if wrong.is::<Usage>() => {
-            printer.error(&wrong);
-            Ok(ExitCode::from(2))
-        }
-        done => done,
     }
 }
 
@@ -101,7 +83,7 @@ impl GroupArgs {
     }
 
     fn wrong(&self, error: impl std::fmt::Display) -> anyhow::Error {
-        Usage(format!("{}: {error}", self.file.display())).into()
+        Usage::of(format!("{}: {error}", self.file.display()))
     }
 }
 
