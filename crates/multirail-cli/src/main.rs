@@ -4,6 +4,7 @@ mod commands;
 mod interrupt;
 mod printer;
 mod progress;
+mod ssh;
 mod usage;
 
 use clap::{Parser, Subcommand};

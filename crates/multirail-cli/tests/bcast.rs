@@ -1,48 +1,17 @@
 //! `multirail bcast` as its user meets it: exit codes, what is on stdout and what on stderr, and servers that end.
 
+mod common;
+
+use common::{MULTIRAIL, Place, listening, nobody, stderr};
 use multirail_lab::Lab;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-
-const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
-
-/// A folder to work in, and servers below it, all of which go.
-struct Place {
-    dir: PathBuf,
-    servers: Vec<Child>,
-}
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 impl Place {
-    fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bcast-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        Self { dir, servers: Vec::new() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    /// Starts a server for the folder `name`; its address.
-    fn serve(&mut self, name: &str) -> String {
-        fs::create_dir_all(self.path(name)).unwrap();
-        let mut server = Command::new(MULTIRAIL)
-            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--root", name])
-            .current_dir(&self.dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let ready = listening(&mut server);
-        self.servers.push(server);
-        ready
-    }
-
     fn bcast(&self, args: &[&str]) -> Output {
-        Command::new(MULTIRAIL).arg("bcast").args(args).current_dir(&self.dir).output().unwrap()
+        self.multirail(&["bcast"]).args(args).output().unwrap()
     }
 
     /// A file that is no multiple of anything.
@@ -59,33 +28,6 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        for server in &mut self.servers {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// Where a server with `--json` listens.
-fn listening(server: &mut Child) -> String {
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ready: Value = serde_json::from_str(&line).unwrap();
-    ready["listening"].as_str().unwrap().to_owned()
-}
-
-/// An address where nobody listens.
-fn nobody() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(text.lines().last().unwrap_or_default())
@@ -96,7 +38,7 @@ fn json(output: &Output) -> Value {
 fn three_hosts_get_a_file_and_the_summary_says_so() {
     let mut place = Place::new("three");
     let bytes = place.source();
-    let (x, y, z) = (place.serve("x"), place.serve("y"), place.serve("z"));
+    let (x, y, z) = (place.serve("x", &[]), place.serve("y", &[]), place.serve("z", &[]));
     fs::write(place.path("hosts"), format!("{x} cluster=near # one\n{y} cluster=far\n{z} cluster=far\n")).unwrap();
     let done = place.bcast(&["--json", "src", "--to", "copy", "--hosts", "hosts"]);
     assert_eq!((done.status.code(), stderr(&done).as_str()), (Some(0), ""));
@@ -134,7 +76,7 @@ fn three_hosts_get_a_file_and_the_summary_says_so() {
 fn a_host_that_is_not_there_is_named_and_the_others_complete() {
     let mut place = Place::new("absent");
     let bytes = place.source();
-    let (x, y, gone) = (place.serve("x"), place.serve("y"), nobody());
+    let (x, y, gone) = (place.serve("x", &[]), place.serve("y", &[]), nobody());
     let hosts = [x.as_str(), &gone, &y].join(",");
     let done = place.bcast(&["--json", "src", "--to", "copy", "--hosts", &hosts]);
     assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
@@ -156,7 +98,7 @@ fn a_host_that_is_not_there_is_named_and_the_others_complete() {
 fn a_plan_is_shown_and_nothing_is_sent() {
     let mut place = Place::new("plan");
     place.source();
-    let (x, y) = (place.serve("x"), place.serve("y"));
+    let (x, y) = (place.serve("x", &[]), place.serve("y", &[]));
     fs::write(place.path("rates"), "a-b=80mbit # both ways\na>c=40mbit c>a=40mbit\nb-c=8mbit\n").unwrap();
     let clusters = format!("a=self;b={x};c={y}");
     let args = ["--json", "src", "--to", "c", "--plan", "--hosts", &format!("{x},{y}"), "--clusters", &clusters];
@@ -182,11 +124,10 @@ fn a_plan_is_shown_and_nothing_is_sent() {
 fn a_wrong_command_line_is_exit_code_2() {
     let place = Place::new("usage");
     place.source();
-    let write = |name: &str, text: &str| fs::write(place.path(name), text).unwrap();
-    write("twice", "node1\nnode2\n\nnode1:7717 # again\n");
-    write("half", "node1 cluster=a\nnode2\n");
-    write("odd", "node1 weight=3\n");
-    write("rates", "1-2=fast\n");
+    place.write("twice", "node1\nnode2\n\nnode1:7717 # again\n");
+    place.write("half", "node1 cluster=a\nnode2\n");
+    place.write("odd", "node1 weight=3\n");
+    place.write("rates", "1-2=fast\n");
     for (args, why) in [
         (&["src", "--to", "x"][..], "Give --hosts FILE"),
         (&["src", "--hosts", "node1"], "--to <DEST>"),
@@ -215,27 +156,11 @@ fn a_wrong_command_line_is_exit_code_2() {
     }
 }
 
-/// A folder with an `ssh` that runs the command here, and writes down what it was given and, at its end, that it ended.
-fn fake_ssh(place: &Place) -> PathBuf {
-    let bin = place.path("bin");
-    fs::create_dir_all(&bin).unwrap();
-    let script = format!(
-        "#!/bin/sh\nfor last; do :; done\necho \"began $*\" >> {log}\n\
-         case \"$*\" in *127.0.0.9*) echo 'Permission denied (publickey).' >&2; exit 255;; esac\n\
-         PATH={target}:$PATH sh -c \"$last\"\necho \"ended $?\" >> {log}\n",
-        log = place.path("log").display(),
-        target = Path::new(MULTIRAIL).parent().unwrap().display(),
-    );
-    fs::write(bin.join("ssh"), script).unwrap();
-    fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
-    bin.join("ssh")
-}
-
 #[test]
 fn servers_over_ssh_are_started_and_end() {
     let place = Place::new("ssh");
     let bytes = place.source();
-    let ssh = format!("--ssh={}", fake_ssh(&place).display());
+    let ssh = place.fake_ssh();
     let to = place.path("copy's");
     let done = place.bcast(&["--json", "src", "--to", to.to_str().unwrap(), "--hosts", "127.0.0.2,127.0.0.9", &ssh]);
     assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
@@ -244,7 +169,7 @@ fn servers_over_ssh_are_started_and_end() {
     let why = summary["hosts"][1]["reason"].as_str().unwrap();
     assert_eq!(why, "starting a server over ssh failed: Permission denied (publickey).");
     assert!(fs::read(&to).unwrap() == bytes);
-    let log = fs::read_to_string(place.path("log")).unwrap();
+    let log = place.ssh_log();
     assert_eq!(log.lines().filter(|l| l.starts_with("began ")).count(), 2, "{log}");
     assert!(log.lines().any(|l| l == "ended 0"), "the server ended by itself: {log}");
     // Hex of 256 bits would be the token.

@@ -1,58 +1,52 @@
 //! `multirail pipeline` as its user meets it: real servers, real programs, and what is left of them afterwards.
 
+mod common;
+
+use common::{MULTIRAIL, Place, nobody, stderr};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
-
-/// A folder to work in, and servers below it, all of which go.
-struct Place {
-    dir: PathBuf,
-    servers: Vec<Child>,
-}
-
 impl Place {
-    fn new(name: &str) -> Self {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pipeline-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("token"), "a token for tests").unwrap();
-        Self { dir, servers: Vec::new() }
+    /// With a token that its servers ask for.
+    fn with_token(name: &str) -> Self {
+        let place = Self::new(name);
+        place.write("token", "a token for tests");
+        place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).unwrap();
-    }
-
-    /// Starts a server for the folder `name`; its address.
-    fn serve(&mut self, name: &str, options: &[&str]) -> String {
-        fs::create_dir_all(self.path(name)).unwrap();
-        let mut server = Command::new(MULTIRAIL)
-            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--root", name, "--token-file", "token"])
-            .args(options)
-            .current_dir(&self.dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        self.servers.push(server);
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        ready["listening"].as_str().unwrap().to_owned()
+    /// Starts a server; its address.
+    fn host(&mut self, name: &str, options: &[&str]) -> String {
+        self.serve(name, &[&["--token-file", "token"], options].concat())
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(MULTIRAIL);
-        command.args(args).args(["--token-file", "token"]).current_dir(&self.dir);
+        let mut command = self.multirail(args);
+        command.args(["--token-file", "token"]);
         command
+    }
+
+    /// Runs or plans with servers that are started for it.
+    fn over_ssh(&self, what: &str, file: &str, hosts: &str) -> Command {
+        let ssh = self.fake_ssh();
+        self.multirail(&["--json", "pipeline", what, file, "--hosts", hosts, &ssh, "--ssh-root", "far"])
+    }
+
+    /// Waits until all that ssh began has ended by itself; how many that were.
+    fn ended_over_ssh(&self) -> usize {
+        let mut log = String::new();
+        let count = |log: &str, what: &str| log.lines().filter(|line| line.starts_with(what)).count();
+        for _ in 0..2000 {
+            log = self.ssh_log();
+            if count(&log, "ended 0") == count(&log, "began ") {
+                return count(&log, "began ");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("servers do not end: {log}");
     }
 
     fn run(&self, file: &str, options: &[&str]) -> Output {
@@ -82,20 +76,6 @@ impl Place {
         }
         panic!("{count} programs did not start");
     }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        for server in &mut self.servers {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn rows(output: &Output) -> Vec<Value> {
@@ -140,11 +120,11 @@ fn script(text: &str) -> String {
 
 #[test]
 fn programs_on_three_hosts_make_the_same_as_one_here() {
-    let mut place = Place::new("three");
+    let mut place = Place::with_token("three");
     let hosts: Vec<String> = ["a", "b", "c"]
         .iter()
         .map(|name| {
-            let address = place.serve(name, &["--allow-programs"]);
+            let address = place.host(name, &["--allow-programs"]);
             fs::write(place.path(name).join("plus.py"), PLUS_ONE).unwrap();
             format!("{name}={address}")
         })
@@ -187,8 +167,8 @@ fn programs_on_three_hosts_make_the_same_as_one_here() {
 
 #[test]
 fn a_plan_shows_where_copies_are_and_starts_nothing() {
-    let mut place = Place::new("plan");
-    let address = place.serve("a", &[]);
+    let mut place = Place::with_token("plan");
+    let address = place.host("a", &[]);
     let description =
         through("[\"no-such-program\"]", "copies = 3\nhosts = [\"a\", \"local\"]").replace("chunk = \"16k\"", "");
     place.write("plan.toml", &description);
@@ -219,7 +199,7 @@ fn a_plan_shows_where_copies_are_and_starts_nothing() {
 
 #[test]
 fn a_description_that_is_wrong_is_exit_code_2_and_names_the_line() {
-    let place = Place::new("wrong");
+    let place = Place::with_token("wrong");
     let good = through("[\"cat\"]", "");
     for (description, parts) in [
         (
@@ -253,8 +233,8 @@ fn a_description_that_is_wrong_is_exit_code_2_and_names_the_line() {
 
 #[test]
 fn what_a_program_does_wrong_is_told_with_filter_copy_host_and_cause() {
-    let mut place = Place::new("programs");
-    let hosts = format!("a={}", place.serve("a", &["--allow-programs"]));
+    let mut place = Place::with_token("programs");
+    let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     for (text, more, cause) in [
         ("echo no ink >&2; exit 7", "", "it failed: exit status: 7; its stderr ends:\n  no ink"),
         ("kill -ABRT $$", "", "it failed: signal: 6"),
@@ -288,15 +268,15 @@ fn what_a_program_does_wrong_is_told_with_filter_copy_host_and_cause() {
 
 #[test]
 fn a_host_that_is_not_as_it_should_be_is_named() {
-    let mut place = Place::new("hosts");
-    let cautious = place.serve("cautious", &[]);
+    let mut place = Place::with_token("hosts");
+    let cautious = place.host("cautious", &[]);
     let on = |place: &Place, kind: &str, address: &str| {
         place.failure(&through(kind, "hosts = [\"h\"]"), 1, &["--hosts", &format!("h={address}")])
     };
     let told = on(&place, "[\"cat\"]", &cautious);
     assert!(told.contains("host h cannot take part: ") && told.contains("--allow-programs"), "{told}");
     // Nobody there.
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nobody = nobody();
     let told = on(&place, "[\"cat\"]", &nobody);
     assert!(told.contains(&format!("host h cannot take part: cannot reach {nobody}")), "{told}");
     // Somebody who says nothing.
@@ -307,7 +287,7 @@ fn a_host_that_is_not_as_it_should_be_is_named() {
 
 #[test]
 fn programs_are_only_for_those_who_need_a_token() {
-    let place = Place::new("no-token");
+    let place = Place::with_token("no-token");
     for options in [&["--allow-programs"][..], &["--allow-programs", "--insecure-no-token"]] {
         let refused = Command::new(MULTIRAIL)
             .args(["serve", "--listen", "127.0.0.1:0"])
@@ -331,8 +311,8 @@ fn stuck(place: &Place) -> String {
 
 #[test]
 fn a_stall_is_given_up_with_the_names_of_those_who_hold_it_up() {
-    let mut place = Place::new("stall");
-    let hosts = format!("a={}", place.serve("a", &["--allow-programs"]));
+    let mut place = Place::with_token("stall");
+    let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     let told = place.failure(&stuck(&place), 1, &["--hosts", &hosts, "--stall", "1.5"]);
     for part in [
         "no buffer has moved for 1.5 s",
@@ -346,8 +326,8 @@ fn a_stall_is_given_up_with_the_names_of_those_who_hold_it_up() {
 
 #[test]
 fn nothing_is_left_when_it_is_interrupted_or_killed() {
-    let mut place = Place::new("ends");
-    let hosts = format!("a={}", place.serve("a", &["--allow-programs"]));
+    let mut place = Place::with_token("ends");
+    let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     place.write("stuck.toml", &stuck(&place));
     for (signal, code) in [("-INT", Some(1)), ("-KILL", None)] {
         let mut run = place
@@ -374,4 +354,69 @@ fn nothing_is_left_when_it_is_interrupted_or_killed() {
     assert_eq!(run.wait().unwrap().code(), Some(1));
     assert!(told.contains("host a"), "{told}");
     pids.iter().for_each(|pid| wait_gone(pid));
+}
+
+#[test]
+fn servers_are_started_over_ssh_where_there_are_filters_and_end_with_the_run() {
+    let place = Place::with_token("ssh");
+    fs::create_dir_all(place.path("far")).unwrap();
+    fs::write(place.path("far/plus.py"), PLUS_ONE).unwrap();
+    let hosts = "a=127.0.0.2,b=127.0.0.3,closed=127.0.0.9";
+    let description = through("[\"python3\", \"plus.py\"]", "copies = 2\nhosts = [\"a\", \"b\"]");
+    place.write("pipe.toml", &description);
+    let done = place.over_ssh("run", "pipe.toml", hosts).output().unwrap();
+    assert_eq!((done.status.code(), stderr(&done).as_str()), (Some(0), ""));
+    let wanted: Vec<u8> = (0..3 << 20).map(|i| ((i % 251) + 1) as u8).collect();
+    assert!(fs::read(place.path("out")).unwrap() == wanted);
+    let log = place.ssh_log();
+    assert_eq!(log.matches("ended 0").count(), 2, "they have ended when it has: {log}");
+    assert_eq!(place.ended_over_ssh(), 2, "a host without filters is left alone: {log}");
+    let longest = log.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap();
+    assert!(longest < 32, "no token on a command line: {log}");
+
+    // A plan that measures nothing needs nobody; one that does ends what it started.
+    let plan = place.over_ssh("plan", "pipe.toml", hosts).output().unwrap();
+    assert_eq!((plan.status.code(), place.ended_over_ssh()), (Some(0), 2), "{}", stderr(&plan));
+    let guarantee =
+        description.replace("chunk = \"16k\"", "") + "[guarantee]\nlatency_us = 1e7\nupdate_bytes = \"1m\"\n";
+    place.write("plan.toml", &guarantee);
+    let plan = place.over_ssh("plan", "plan.toml", hosts).output().unwrap();
+    assert_eq!((plan.status.code(), place.ended_over_ssh()), (Some(0), 4), "{}", stderr(&plan));
+    assert_eq!(rows(&plan)[0]["planned"]["hosts"][0], "a");
+
+    // Where one host cannot be reached, the others are let go.
+    place.write("closed.toml", &description.replace("\"b\"", "\"closed\""));
+    fs::remove_file(place.path("log")).unwrap();
+    let failed = place.over_ssh("run", "closed.toml", hosts).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    let why = "host closed: starting a server over ssh failed: Permission denied (publickey).";
+    assert!(stderr(&failed).contains(why), "{}", stderr(&failed));
+    assert!(place.ssh_log().contains("ended 0"), "{}", place.ssh_log());
+
+    let wrong = place.over_ssh("run", "pipe.toml", "a=-oProxyCommand=x,b=b").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+    assert!(stderr(&wrong).contains("host a: a name has letters"), "{}", stderr(&wrong));
+}
+
+#[test]
+fn servers_over_ssh_end_when_the_run_fails_is_interrupted_or_killed() {
+    let place = Place::with_token("ssh-ends");
+    fs::create_dir_all(place.path("far")).unwrap();
+    place.write("fails.toml", &through(&script("exit 7"), "hosts = [\"a\"]"));
+    let failed = place.over_ssh("run", "fails.toml", "a=127.0.0.2").output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(stderr(&failed).contains("on host a failed: it failed: exit status: 7"), "{}", stderr(&failed));
+    assert_eq!(place.ended_over_ssh(), 1);
+    place.write("stuck.toml", &stuck(&place));
+    for (signal, code) in [("-INT", Some(1)), ("-KILL", None)] {
+        let mut run = place.over_ssh("run", "stuck.toml", "a=127.0.0.2").stderr(Stdio::piped()).spawn().unwrap();
+        let pids = place.pids("pids", 4);
+        let before = place.ssh_log().matches("ended 0").count();
+        let killed = Command::new("kill").args([signal, &run.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        assert_eq!(run.wait().unwrap().code(), code);
+        pids.iter().for_each(|pid| wait_gone(pid));
+        assert_eq!(place.ended_over_ssh(), before + 1);
+        fs::remove_file(place.path("pids")).unwrap();
+    }
 }

@@ -4,11 +4,11 @@ mod output;
 mod party;
 mod progress;
 mod receive;
-mod ssh;
 
 use super::SessionArgs;
 use crate::interrupt;
 use crate::printer::Printer;
+use crate::ssh::{self, SshArgs};
 use crate::usage::Usage;
 use anyhow::Context;
 use clap::builder::{PathBufValueParser, TypedValueParser};
@@ -59,19 +59,8 @@ pub struct BcastArgs {
     /// Measure, show who takes part and what lies between them, and stop
     #[arg(long)]
     plan: bool,
-    /// Start the servers over ssh, or by another command like it, with a token made for this broadcast
-    #[arg(
-        long,
-        value_name = "CMD",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = ssh::DEFAULT_COMMAND,
-        conflicts_with_all = ["token_file"]
-    )]
-    ssh: Option<String>,
-    /// What multirail is called on the hosts that --ssh starts it on
-    #[arg(long, value_name = "PROGRAM", default_value = "multirail", requires = "ssh")]
-    ssh_program: String,
+    #[command(flatten)]
+    ssh: SshArgs,
     /// Where hosts listen whose entry does not say [default: 7717; with --ssh any]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -154,19 +143,15 @@ async fn run_root(args: &BcastArgs, invited: Invited, printer: &Printer) -> anyh
     check_source(args)?;
     let mut config = args.session.config()?;
     let mut destination = args.to.clone();
-    let started = match &args.ssh {
-        None => None,
-        Some(command) => {
-            let (root, name) = split_destination(&args.to);
-            destination = name;
-            let started = ssh::start(command, &args.ssh_program, &root, &invited, args.port).await?;
-            config.token = Some(started.token.clone());
-            Some(started)
-        }
-    };
-    if invited.attend {
-        destination = split_destination(&args.to).1;
-    } else if started.is_none() && destination.has_root() {
+    let (root, name) = split_destination(&args.to);
+    let purpose = ssh::Purpose { root: &root, allow_programs: false };
+    let started = args.ssh.start(&invited.party.receivers, purpose).await?;
+    if let Some(started) = &started {
+        config.token = Some(started.token.clone());
+    }
+    if invited.attend || started.is_some() {
+        destination = name;
+    } else if destination.has_root() {
         let to = destination.display();
         return Err(Usage::of(format!(
             "--to {to}: paths start at the folder that the servers serve; leave out the first `/`"

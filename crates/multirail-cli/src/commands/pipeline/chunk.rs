@@ -3,6 +3,7 @@
 use super::Described;
 use anyhow::{Context, anyhow};
 use multirail::pipeline::chunk::{Plan, Point, Shape};
+use multirail::pipeline::describe::Description;
 use multirail::pipeline::{LOCAL, Rehearsal, StreamOptions};
 use multirail::transport::Transport;
 use serde::Serialize;
@@ -26,10 +27,15 @@ pub struct Planned {
     pub shape: Shape,
 }
 
+/// Whether a chunk is chosen by what is measured.
+pub fn is_measured(description: &Description) -> bool {
+    description.chunk_bytes.is_none() && description.guarantee.is_some()
+}
+
 /// Rehearses and plans. `None`: nothing is guaranteed, or the chunk is given.
 pub fn plan(described: &Described) -> anyhow::Result<Option<Planned>> {
     let description = &described.description;
-    let (None, Some(wanted)) = (description.chunk_bytes, description.guarantee) else { return Ok(None) };
+    let Some(wanted) = description.guarantee.filter(|_| is_measured(description)) else { return Ok(None) };
     let (graph, names) = description.graph()?;
     // A filter's first copy stands for all of them.
     let first = graph.filters().iter().filter_map(|f| names.get(*f.hosts.first()? as usize));

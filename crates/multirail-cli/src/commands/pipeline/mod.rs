@@ -3,11 +3,13 @@
 mod chunk;
 mod plan;
 mod run;
+mod servers;
 mod stall;
 mod view;
 
 use super::{SessionArgs, host_address};
 use crate::printer::Printer;
+use crate::ssh::SshArgs;
 use crate::usage::Usage;
 use anyhow::Context;
 use multirail::Config;
@@ -47,6 +49,11 @@ struct GroupArgs {
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
     #[command(flatten)]
+    ssh: SshArgs,
+    /// With --ssh, where the files and programs of the other hosts begin [default: where ssh arrives]
+    #[arg(long, value_name = "DIR", default_value = ".", hide_default_value = true, requires = "ssh")]
+    ssh_root: PathBuf,
+    #[command(flatten)]
     session: SessionArgs,
 }
 
@@ -71,8 +78,11 @@ impl GroupArgs {
         let text = std::fs::read_to_string(&self.file).with_context(|| self.file.display().to_string())?;
         let mut description: Description = text.parse().map_err(|e| self.wrong(e))?;
         description.hosts.extend(self.hosts.iter().cloned());
-        for (name, address) in &mut description.hosts {
-            *address = host_address(address).with_context(|| format!("host {name}"))?;
+        // A server that is started has the port that its host's address says, or any.
+        if !self.ssh.is_given() {
+            for (name, address) in &mut description.hosts {
+                *address = host_address(address).with_context(|| format!("host {name}"))?;
+            }
         }
         description.chunk_bytes = self.chunk.or(description.chunk_bytes);
         description.transport = self.transport;

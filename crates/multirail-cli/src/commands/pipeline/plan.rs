@@ -1,6 +1,7 @@
 //! `multirail pipeline plan`.
 
 use super::chunk::{self, Planned};
+use super::servers::with_servers;
 use super::{Described, GroupArgs};
 use crate::printer::Printer;
 use multirail::pipeline::DEFAULT_CHUNK_BYTES;
@@ -51,8 +52,14 @@ struct StreamRow {
 
 pub fn run(args: &PlanArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let described = args.group.read()?;
-    let planned = chunk::plan(&described)?;
-    printer.row(&row(&described, planned)?, PlanRow::text);
+    let row = match chunk::is_measured(&described.description) {
+        // Nothing is begun that an interrupt must end: servers end when their stdin does, and this process has the other end.
+        true => with_servers(&args.group, described, std::future::pending(), |described| {
+            row(&described, chunk::plan(&described)?)
+        })?,
+        false => row(&described, None)?,
+    };
+    printer.row(&row, PlanRow::text);
     Ok(ExitCode::SUCCESS)
 }
 

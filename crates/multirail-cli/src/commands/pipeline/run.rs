@@ -1,8 +1,9 @@
 //! `multirail pipeline run`.
 
+use super::servers::with_servers;
 use super::stall::Stall;
 use super::view::{Screen, UnitRow, View};
-use super::{GroupArgs, chunk};
+use super::{Described, GroupArgs, chunk};
 use crate::interrupt;
 use crate::printer::Printer;
 use anyhow::Context as _;
@@ -27,7 +28,7 @@ const GIVE_UP_PATIENCE: Duration = Duration::from_secs(3);
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  multirail pipeline run view.toml --hosts a=node1,b=node2 --token-file token\n\n\
     Files and programs of filters on this host begin at the current directory, those of other hosts at what their servers serve. \
-    Other hosts run programs only if their servers were started with --allow-programs. \
+    Other hosts run programs only if their servers were started with --allow-programs, or are started by --ssh. \
     Exit code 1: a unit of work failed, the reason is on stderr; 2: the command line or the file was wrong.")]
 pub struct RunArgs {
     #[command(flatten)]
@@ -49,7 +50,14 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub fn run(args: &RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let interrupted = interrupt::listen()?;
-    let mut described = args.group.read()?;
+    let described = args.group.read()?;
+    with_servers(&args.group, described, interrupted.notified(), |described| {
+        all_units(args, described, printer, &interrupted)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn all_units(args: &RunArgs, mut described: Described, printer: &Printer, interrupted: &Notify) -> anyhow::Result<()> {
     let units = args.units.unwrap_or(described.description.units);
     if let Some(planned) = chunk::plan(&described)? {
         let plan = planned.plan;
@@ -57,11 +65,11 @@ pub fn run(args: &RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
         printer.note(format!("chunk {} for the guarantee", format_size(plan.chunk_bytes)));
     }
     let query = described.description.query.clone();
-    let mut running = start(described.group()?, &interrupted)?;
+    let mut running = start(described.group()?, interrupted)?;
     for number in 1..=units {
-        unit(args, printer, &mut running, number, units, &query, &interrupted)?;
+        unit(args, printer, &mut running, number, units, &query, interrupted)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// It may take long where a host does not answer, and must not be in the way of an interrupt.

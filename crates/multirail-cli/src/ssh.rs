@@ -1,7 +1,6 @@
-//! Servers started over ssh, for one broadcast. The token goes over stdin, and a server ends when its stdin does, whichever way the
+//! Servers started over ssh, for one command. The token goes over stdin, and a server ends when its stdin does, whichever way the
 //! ssh session ends.
 
-use super::party::Invited;
 use anyhow::Context;
 use multirail::Token;
 use multirail::multicast::hosts::Entry;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// What `--ssh` alone means. Nobody can answer a question for each of many hosts.
-pub const DEFAULT_COMMAND: &str = "ssh -o BatchMode=yes -o ConnectTimeout=10";
+const DEFAULT_COMMAND: &str = "ssh -o BatchMode=yes -o ConnectTimeout=10";
 /// Sessions begun at once: sshd turns away more than ten at a time from one host, but these go to different ones.
 const AT_ONCE: usize = 64;
 /// A server that is not up by then is left out.
@@ -27,9 +26,34 @@ const KEPT_LINES: usize = 5;
 /// No line of a server's is longer.
 const MAX_LINE_BYTES: u64 = 4096;
 
+/// Whether and how servers are started.
+#[derive(clap::Args)]
+pub struct SshArgs {
+    /// Start the servers over ssh, or by another command like it, with a token made for this run
+    #[arg(
+        long,
+        value_name = "CMD",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = DEFAULT_COMMAND,
+        conflicts_with_all = ["token_file"]
+    )]
+    ssh: Option<String>,
+    /// What multirail is called on the hosts that --ssh starts it on
+    #[arg(long, value_name = "PROGRAM", default_value = "multirail", requires = "ssh")]
+    ssh_program: String,
+}
+
+/// What the servers are started for.
+pub struct Purpose<'a> {
+    /// The folder that they serve.
+    pub root: &'a Path,
+    pub allow_programs: bool,
+}
+
 /// Servers that run until this is dropped.
 pub struct Servers {
-    /// Made for this broadcast.
+    /// Made for this run.
     pub token: Token,
     /// Where each host listens, or why its server did not start.
     pub addresses: Vec<Result<String, String>>,
@@ -42,21 +66,28 @@ struct Running {
     stdin: Option<ChildStdin>,
 }
 
-/// Starts a server on each of the receivers, for the folder `root`.
-pub async fn start(
-    command: &str,
-    program: &str,
-    root: &Path,
-    invited: &Invited,
-    port: Option<u16>,
-) -> anyhow::Result<Servers> {
+impl SshArgs {
+    pub fn is_given(&self) -> bool {
+        self.ssh.is_some()
+    }
+
+    /// Starts a server on each of the hosts, at its port or any, if the command line says so.
+    pub async fn start(&self, hosts: &[Entry], purpose: Purpose<'_>) -> anyhow::Result<Option<Servers>> {
+        match &self.ssh {
+            None => Ok(None),
+            Some(command) => start(command, &self.ssh_program, hosts, &purpose).await.map(Some),
+        }
+    }
+}
+
+async fn start(command: &str, program: &str, hosts: &[Entry], purpose: &Purpose<'_>) -> anyhow::Result<Servers> {
     let secret = random_secret()?;
     let mut servers = Servers { token: Token::new(secret.as_bytes()), addresses: Vec::new(), running: Vec::new() };
-    for some in invited.party.receivers.chunks(AT_ONCE) {
+    for some in hosts.chunks(AT_ONCE) {
         let starting: Vec<_> = some
             .iter()
             .map(|host| {
-                let remote = remote_command(program, root, host.port.or(port).unwrap_or(0))?;
+                let remote = remote_command(program, purpose, host.port.unwrap_or(0))?;
                 servers.spawn(command, host, &remote, &secret)
             })
             .collect();
@@ -158,9 +189,13 @@ impl Drop for Running {
 }
 
 /// What the shell on the other host gets.
-fn remote_command(program: &str, root: &Path, port: u16) -> anyhow::Result<String> {
-    let root = root.to_str().context("--to is no UTF-8, which the command for the other hosts must be")?;
-    Ok(format!("exec {} --json serve --root {} --listen '[::]:{port}' --token-file -", quoted(program), quoted(root)))
+fn remote_command(program: &str, purpose: &Purpose<'_>, port: u16) -> anyhow::Result<String> {
+    let root = purpose.root.to_str().with_context(|| {
+        format!("{} is no UTF-8, which the command for the other hosts must be", purpose.root.display())
+    })?;
+    let (program, root) = (quoted(program), quoted(root));
+    let programs = if purpose.allow_programs { " --allow-programs" } else { "" };
+    Ok(format!("exec {program} --json serve --root {root} --listen '[::]:{port}' --token-file -{programs}"))
 }
 
 /// As one word of a shell.
@@ -212,8 +247,11 @@ mod tests {
 
     #[test]
     fn remote_commands_are_quoted() {
-        let command = remote_command("/opt/m r", Path::new("/a b/it's"), 0).unwrap();
-        assert_eq!(command, "exec '/opt/m r' --json serve --root '/a b/it'\\''s' --listen '[::]:0' --token-file -");
+        let command = |allow_programs| {
+            remote_command("/opt/m r", &Purpose { root: Path::new("/a b/it's"), allow_programs }, 0).unwrap()
+        };
+        let serve = "exec '/opt/m r' --json serve --root '/a b/it'\\''s' --listen '[::]:0' --token-file -";
+        assert_eq!((command(false), command(true)), (serve.to_owned(), format!("{serve} --allow-programs")));
     }
 
     #[test]
