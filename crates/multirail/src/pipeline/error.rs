@@ -64,5 +64,11 @@ pub enum PipelineError {
     NoUnit(u32),
 }
 
+impl PipelineError {
+    pub(super) fn start(host: &str, cause: impl ToString) -> Self {
+        Self::Start { host: host.to_owned(), cause: cause.to_string() }
+    }
+}
+
 /// Result of this module's operations.
 pub type Result<T, E = PipelineError> = std::result::Result<T, E>;

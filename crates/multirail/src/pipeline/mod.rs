@@ -9,6 +9,7 @@
 //! What a host that dies had is given to other copies of a filter that is [stateless](Spec::stateless); else the unit of work fails.
 
 mod built_in;
+mod coordinator;
 mod copy;
 mod counters;
 pub mod describe;
@@ -25,10 +26,11 @@ mod remote;
 mod site;
 mod wire;
 
+pub use coordinator::{CopyStatus, Running};
 pub use counters::Counts;
 pub use error::PipelineError;
 pub use filter::{Failure, Filter, Place, StreamOptions, Unit};
-pub use group::{CopyStatus, DEFAULT_CHUNK_BYTES, Group, LOCAL, Running, Spec};
+pub use group::{DEFAULT_CHUNK_BYTES, Group, LOCAL, Spec};
 pub use host::EdgeId;
 pub use io::{Io, Received};
 pub use multirail_proto::pipeline::{Schedule, chunk};

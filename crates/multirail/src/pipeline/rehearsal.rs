@@ -2,9 +2,10 @@
 //!
 //! A client here asks the copies of a source on the first host for chunks, which go through a filter on each further host to a sink here.
 
+use super::coordinator::Running;
 use super::copy::Make;
 use super::filter::{Failure, Filter, Place, StreamOptions};
-use super::group::{Group, Running};
+use super::group::Group;
 use super::io::Io;
 use super::registry::Filters;
 use super::{PipelineError, chunk};
