@@ -1,14 +1,18 @@
-"""Measures a plan with `measures = "edges"`: what carries messages between two processes of one host, line beside line.
+"""Measures a plan with `measures = "edges"`: what carries messages between two processes, line beside line. Both are on one host, or, if
+there is a `[[network]]`, each on a host of that lab.
 
     sizes, repeats    message sizes, and how often everything is measured, in an order of lines that turns
-    [[line]]          name, program, and what that wants:
+    [[line]]          name, program, sizes if not all, and what that wants:
         program = "bench"      a transport of `multirail bench --transports`: `transport` (`plain-tcp`: its peer line)
         program = "perftest"   ucx_perftest: `tls`, as UCX_TLS takes it
+        program = "within"     an edge within one process, by crates/multirail/examples/datacutter
         program = "peer"       edges_peer.py with another library: `peer`
-    seconds           what a peer's point takes, more or less
+    [[network]]       one, with two hosts (lab.Lab); only for `bench`
+    seconds           what a point takes that is not of `bench`, more or less
     [quick]           sizes, repeats, seconds of a quick run
 
-A row: line, message_bytes, and lists with one value a repeat: bandwidth_mbit_s, and one_way_us where it was measured.
+A row: line, message_bytes, and lists with one value a repeat: bandwidth_mbit_s, and one_way_us where it was measured; us_per_message
+within a process, where a message is handed over and its bytes stay where they are.
 """
 
 import contextlib
@@ -22,6 +26,7 @@ import sys
 import tempfile
 import time
 
+from lab import Lab
 from plan import size_bytes
 
 PYTHON = "/usr/bin/python3"
@@ -30,16 +35,17 @@ PACKAGES = pathlib.Path(__file__).resolve().parents[2] / "target/experiments/edg
 PEER = pathlib.Path(__file__).with_name("edges_peer.py")
 PERFTEST_PORT = 17339
 LIMIT_S = 120
+FIELDS = ("one_way_us", "bandwidth_mbit_s", "us_per_message")
 
 
 def measure(plan, multirail, quick, emit):
     table = {**plan.table, **(plan.table.get("quick", {}) if quick else {})}
     emit({"kind": "plan", "name": plan.name, **table, "quick": quick})
-    sizes, found = [size_bytes(size) for size in table["sizes"]], {}
-    with served(multirail) as server:
+    found = {}
+    with served(multirail, plan) as bench:
         lines = []
         for line in table["line"]:
-            why = missing(multirail, server, line)
+            why = missing(multirail, bench, line)
             if why:
                 emit({"kind": "skipped", "line": line["name"], "reason": why})
             else:
@@ -47,9 +53,10 @@ def measure(plan, multirail, quick, emit):
         for repeat in range(table["repeats"]):
             turn = repeat % max(len(lines), 1)
             for line in lines[turn:] + lines[:turn]:
-                for point in PROGRAMS[line["program"]](multirail, server, line, sizes, table["seconds"]):
+                sizes = [size_bytes(size) for size in line.get("sizes", table["sizes"])]
+                for point in PROGRAMS[line["program"]](multirail, bench, line, sizes, table["seconds"]):
                     row = found.setdefault((line["name"], point["message_bytes"]), {})
-                    for field in ("one_way_us", "bandwidth_mbit_s"):
+                    for field in FIELDS:
                         if point.get(field) is not None:
                             row.setdefault(field, []).append(round(point[field], 4))
     for (line, message_bytes), row in sorted(found.items(), key=lambda item: item[0][1]):
@@ -57,13 +64,17 @@ def measure(plan, multirail, quick, emit):
 
 
 @contextlib.contextmanager
-def served(multirail):
-    """A server on loopback; its address."""
+def served(multirail, plan):
+    """A server, on loopback or on host b of a lab: the command that measures edges to it, but for what and how often."""
+    if plan.networks:
+        with Lab(multirail, plan.networks[0]) as lab, lab.serve(lab.work):
+            yield lab.on("a", multirail, "--json", "bench", lab.address("b", 0), "--token-file", lab.token_file)
+        return
     with tempfile.TemporaryDirectory(prefix="multirail-edges-") as folder:
         with tempfile.TemporaryFile("w+") as said:
             server = subprocess.Popen([multirail, "serve", "--listen", "127.0.0.1:0", "--root", folder], stdout=said, stderr=said)
             try:
-                yield address_of(server, said)
+                yield [multirail, "--json", "bench", address_of(server, said)]
             finally:
                 server.terminate()
                 server.wait()
@@ -81,13 +92,19 @@ def address_of(server, said):
     raise RuntimeError("multirail serve did not come up")
 
 
-def missing(multirail, server, line):
+def example(multirail):
+    return pathlib.Path(multirail).parent / "examples/datacutter"
+
+
+def missing(multirail, bench, line):
     """Why a line cannot be measured here, or None."""
     if line["program"] == "bench":
         if line["transport"] == "plain-tcp":
             return None
-        tried = subprocess.run(bench(multirail, server, line["transport"], [1]), capture_output=True, text=True, timeout=LIMIT_S)
+        tried = subprocess.run(transport_of(bench, line["transport"], [1]), capture_output=True, text=True, timeout=LIMIT_S)
         return tried.stderr.strip().splitlines()[-1] if tried.returncode else None
+    if line["program"] == "within":
+        return None if example(multirail).exists() else "no example: cargo build --release -p multirail --example datacutter"
     if line["program"] == "perftest":
         return None if shutil.which("ucx_perftest") else "no ucx_perftest: scripts/setup experiments"
     tried = subprocess.run([PYTHON, "-B", PEER, line["peer"], "--try"], capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
@@ -105,20 +122,31 @@ def run(command, env=None):
     return ran.stdout
 
 
-def bench(multirail, server, transport, sizes):
-    return [multirail, "--json", "bench", server, "--transports", transport, "--repeat", "1", "--sizes", ",".join(map(str, sizes))]
+def transport_of(bench, transport, sizes):
+    return [*bench, "--transports", transport, "--repeat", "1", "--sizes", ",".join(map(str, sizes))]
 
 
-def by_bench(multirail, server, line, sizes, _seconds):
+def by_bench(_multirail, bench, line, sizes, _seconds):
     """Each call measures plain TCP, too; the line of that name is of a call of its own."""
     wanted = line["transport"]
-    for text in run(bench(multirail, server, "tcp" if wanted == "plain-tcp" else wanted, sizes)).splitlines():
+    for text in run(transport_of(bench, "tcp" if wanted == "plain-tcp" else wanted, sizes)).splitlines():
         row = json.loads(text)
         if row["transport"] == wanted:
             yield row
 
 
-def by_perftest(_multirail, _server, line, sizes, seconds):
+def by_within(multirail, _bench, _line, sizes, seconds):
+    with tempfile.TemporaryDirectory(prefix="multirail-edges-") as folder:
+        for size in sizes:
+            job = pathlib.Path(folder) / "job.json"
+            # Enough for the time if each takes 5 us, for the example does it twice.
+            measure = {"within": {"buffer_bytes": size, "buffers": int(seconds * 1e5)}}
+            job.write_text(json.dumps({"hosts": [], "transport": "shm", "compute_ns_per_byte": 0, "measure": measure}))
+            row = json.loads(run([example(multirail), "run", job]))
+            yield {"message_bytes": size, "us_per_message": row["us_per_buffer"]}
+
+
+def by_perftest(_multirail, _bench, line, sizes, seconds):
     env = {**os.environ, "UCX_TLS": line["tls"], "UCX_LOG_LEVEL": "error"}
     for size in sizes:
         latency_us = perftest(env, "tag_lat", size, seconds)[0]
@@ -148,14 +176,14 @@ def perftest(env, test, size, seconds):
     raise RuntimeError(f"ucx_perftest: {(client.stdout + client.stderr)[-300:]}")
 
 
-def by_peer(_multirail, _server, line, sizes, seconds):
+def by_peer(_multirail, _bench, line, sizes, seconds):
     command = [PYTHON, "-B", str(PEER), line["peer"], "--seconds", str(seconds), *map(str, sizes)]
     for text in run(command, environment()).splitlines():
         if text.startswith("{"):
             yield json.loads(text)
 
 
-PROGRAMS = {"bench": by_bench, "perftest": by_perftest, "peer": by_peer}
+PROGRAMS = {"bench": by_bench, "within": by_within, "perftest": by_perftest, "peer": by_peer}
 
 if __name__ == "__main__":
     sys.exit("run by experiments/run")

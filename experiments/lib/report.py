@@ -33,11 +33,11 @@ def measured_on(host, plan):
 
 
 def where(plan):
-    if plan.get("measures") == "edges":
+    if plan.get("measures") == "edges" and "network" not in plan:
         return "Both processes are on that one machine."
     if plan.get("measures") == "pipeline":
         return "All hosts are processes of that one machine."
-    return f"{'All' if 'measures' in plan else 'Both'} hosts are namespaces of that one machine."
+    return f"{'Both' if plan.get('measures') in (None, 'edges') else 'All'} hosts are namespaces of that one machine."
 
 
 def claim_row(claim):
