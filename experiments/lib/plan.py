@@ -85,6 +85,11 @@ class Plan:
         return self.table.get("measures") == "pipeline"
 
     @property
+    def is_microscope(self):
+        """Whether microscope.py measures it: tours over a slide."""
+        return self.table.get("measures") == "microscope"
+
+    @property
     def networks(self):
         """None where all is on one host."""
         return self.table.get("network", [])

@@ -35,7 +35,7 @@ def measured_on(host, plan):
 def where(plan):
     if plan.get("measures") == "edges" and "network" not in plan:
         return "Both processes are on that one machine."
-    if plan.get("measures") == "pipeline":
+    if plan.get("measures") in ("pipeline", "microscope"):
         return "All hosts are processes of that one machine."
     return f"{'Both' if plan.get('measures') in (None, 'edges') else 'All'} hosts are namespaces of that one machine."
 

@@ -56,14 +56,14 @@ class Plans(unittest.TestCase):
         for folder in folders:
             with self.subTest(folder=folder.name):
                 plan = Plan.read(folder)
-                self.assertTrue(plan.title and (plan.networks or plan.is_edges or plan.is_pipeline))
+                self.assertTrue(plan.title and (plan.networks or plan.is_edges or plan.is_pipeline or plan.is_microscope))
                 self.assertEqual(len({network["name"] for network in plan.networks}), len(plan.networks))
                 self.assertEqual(len({line.name for line in plan.lines}), len(plan.lines))
                 for quick in (False, True):
                     self.assertTrue(all(size > 0 and repeats > 0 for size, repeats in plan.sizes(quick)))
                 self.assertTrue((folder / "plot.py").exists())
                 self.assertIn("<!-- results:begin -->", (folder / "README.md").read_text())
-                if plan.is_multicast or plan.is_placement or plan.is_edges or plan.is_pipeline:
+                if plan.is_multicast or plan.is_placement or plan.is_edges or plan.is_pipeline or plan.is_microscope:
                     continue
                 rails = [len(network["rails"]) for network in plan.networks]
                 self.assertTrue(all(event["rail"] < min(rails) for event in plan.schedule))

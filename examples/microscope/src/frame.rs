@@ -160,7 +160,6 @@ impl Picture {
         encoder.write_header().and_then(|mut w| w.write_image_data(&self.pixels)).with_context(shown)
     }
 
-    #[cfg(test)]
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }

@@ -8,6 +8,7 @@
 //! frame        puts the views together: a picture
 //! ```
 
+mod direct;
 mod filters;
 mod frame;
 mod slide;
@@ -21,6 +22,8 @@ use frame::{Picture, Scope};
 use multirail::session::ListenConfig;
 use multirail::transport::Transport;
 use multirail::{Config, Token, service};
+use serde_json::json;
+use slide::Slide;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -71,12 +74,18 @@ enum Command {
         /// Copies of each filter
         #[arg(long, default_value_t = 3)]
         copies: usize,
-        /// Pixels of the picture in each direction
+        /// Pixels of the picture in each direction; at most the slide's
         #[arg(long, default_value_t = 768)]
         pixels: u32,
         /// Pictures go here
         #[arg(long, default_value = "microscope-pictures")]
         out: PathBuf,
+        /// The slide once more, as it is found from here: pictures are compared with what a simple loop makes of it
+        #[arg(long, value_name = "SLIDE")]
+        compare: Option<PathBuf>,
+        /// A JSON object a picture
+        #[arg(long)]
+        json: bool,
         /// File with the token that the hosts were started with
         #[arg(long)]
         token_file: Option<PathBuf>,
@@ -109,43 +118,67 @@ fn main() -> anyhow::Result<()> {
             service::block_on(service::serve_filters(serve, filters::all(root), ready))?;
             Ok(())
         }
-        Command::Tour { slide, hosts, transport, copies, pixels, out, token_file } => {
+        Command::Tour { slide, hosts, transport, copies, pixels, out, compare, json, token_file } => {
             std::fs::create_dir_all(&out).with_context(|| format!("--out {}", out.display()))?;
             let config = config(token_file.as_ref())?;
             let mut scope = Scope::start(config, &slide, &hosts, transport, copies)?;
-            tour(&mut scope, pixels, &out)
+            let slide = compare.map(|slide| Slide::open(&slide)).transpose()?;
+            tour(&mut scope, pixels, &Album { folder: out, json, slide })
         }
     }
 }
 
-/// What somebody at a microscope does.
-fn tour(scope: &mut Scope, pixels: u32, out: &std::path::Path) -> anyhow::Result<()> {
-    let side = scope.side_pixels()?;
-    // The whole slide in the picture, or as much as its pixels allow.
-    let most = (side / pixels).max(1);
-    let show = |picture: &Picture, name: &str, what: &str| -> anyhow::Result<()> {
-        let path = out.join(name);
+/// Where pictures go, and what is said of them.
+struct Album {
+    folder: PathBuf,
+    json: bool,
+    /// To compare with.
+    slide: Option<Slide>,
+}
+
+impl Album {
+    fn add(&self, picture: &Picture, view: &str, number: u32) -> anyhow::Result<()> {
+        let factor = picture.window.factor;
+        let path = self.folder.join(format!("{view}-{number}.png"));
         picture.save(&path)?;
-        let took = picture.took.as_secs_f64() * 1e3;
-        println!("{what:<28} {took:9.1} ms  {:8.1} MB read  {}", picture.read_bytes as f64 / 1e6, path.display());
+        if let Some(slide) = &self.slide {
+            let same = direct::picture(slide, picture.window)? == picture.pixels();
+            anyhow::ensure!(same, "{} is not the picture of a simple loop", path.display());
+        }
+        let took_ms = picture.took.as_secs_f64() * 1e3;
+        if self.json {
+            let read_bytes = picture.read_bytes;
+            let row = json!({ "view": view, "factor": factor, "took_ms": took_ms, "read_bytes": read_bytes, "picture": path });
+            println!("{row}");
+        } else {
+            let read_mb = picture.read_bytes as f64 / 1e6;
+            println!("{view:<8} 1 : {factor:<3} {took_ms:9.1} ms  {read_mb:8.1} MB read  {}", path.display());
+        }
         Ok(())
-    };
+    }
+}
+
+/// What somebody at a microscope does: a complete picture, three moves by an eighth of it (partial updates), and zooms.
+fn tour(scope: &mut Scope, pixels: u32, album: &Album) -> anyhow::Result<()> {
+    let side = scope.side_pixels()?;
+    let pixels = pixels.clamp(1, side);
+    // The whole slide in the picture, or as much as its pixels allow.
+    let mut factor = (side / pixels).min(8);
     let middle = |factor: u32| {
         let width = pixels * factor;
         Window { x: (side - width) / 2, y: (side - width) / 2, width, height: width, factor }
     };
-    let mut factor = most.min(8);
     let mut picture = scope.complete(middle(factor))?;
-    show(&picture, "1-complete.png", &format!("complete, 1 : {factor}"))?;
+    album.add(&picture, "complete", factor)?;
     for step in 1..=3u32 {
         let by = (pixels / 8 * factor).min(side - picture.window.x - picture.window.width);
         picture = scope.moved(&picture, by, 0)?;
-        show(&picture, &format!("2-moved-{step}.png"), "partial, moved by an eighth")?;
+        album.add(&picture, "partial", step)?;
     }
     while factor > 1 {
-        factor = (factor / 2).max(1);
+        factor /= 2;
         picture = scope.complete(middle(factor))?;
-        show(&picture, &format!("3-zoom-{factor}.png"), &format!("zoom to 1 : {factor}"))?;
+        album.add(&picture, "zoom", factor)?;
     }
     Ok(())
 }

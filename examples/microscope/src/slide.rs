@@ -61,6 +61,23 @@ impl Slide {
         let at = HEADER_BYTES + number * self.shape.block_bytes() as u64;
         self.file.read_exact_at(block, at).with_context(|| format!("block {column}, {row} of the slide"))
     }
+
+    /// Some pixels of one line, across blocks.
+    pub fn read_line(&self, x: u32, y: u32, width: u32, line: &mut Vec<u8>) -> anyhow::Result<()> {
+        let side = self.shape.block_pixels;
+        line.resize(width as usize * 3, 0);
+        let (mut x, mut rest) = (x, &mut line[..]);
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at_mut(rest.len().min((side - x % side) as usize * 3));
+            let block = u64::from(y / side) * u64::from(self.shape.blocks) + u64::from(x / side);
+            let within = u64::from(y % side * side + x % side) * 3;
+            let at = HEADER_BYTES + block * self.shape.block_bytes() as u64 + within;
+            self.file.read_exact_at(part, at).with_context(|| format!("pixel {x}, {y} of the slide"))?;
+            x += part.len() as u32 / 3;
+            rest = later;
+        }
+        Ok(())
+    }
 }
 
 /// Makes a slide of `times` by `times` pictures.

@@ -1,5 +1,6 @@
 //! What one sees is what is there.
 
+use crate::direct;
 use crate::filters::Window;
 use crate::frame::Scope;
 use crate::slide::{self, Slide};
@@ -36,25 +37,6 @@ fn small_slide(folder: &Path) -> PathBuf {
     path
 }
 
-/// One pixel after the other.
-fn directly(slide: &Slide, window: Window) -> Vec<u8> {
-    let side = slide.shape.block_pixels;
-    let (width, height) = (window.width.div_ceil(window.factor), window.height.div_ceil(window.factor));
-    let mut sums = vec![[0u32; 4]; (width * height) as usize];
-    let mut block = Vec::new();
-    for y in 0..window.height {
-        for x in 0..window.width {
-            let (sx, sy) = (window.x + x, window.y + y);
-            slide.read(sx / side, sy / side, &mut block).unwrap();
-            let at = ((sy % side * side + sx % side) * 3) as usize;
-            let sum = &mut sums[(y / window.factor * width + x / window.factor) as usize];
-            sum[3] += 1;
-            (0..3).for_each(|c| sum[c] += u32::from(block[at + c]));
-        }
-    }
-    sums.iter().flat_map(|s| [0, 1, 2].map(|c| (s[c] / s[3]) as u8)).collect()
-}
-
 #[test]
 fn pictures_are_those_of_a_simple_loop_whatever_the_copies() {
     let folder = Folder::new("pictures");
@@ -68,11 +50,27 @@ fn pictures_are_those_of_a_simple_loop_whatever_the_copies() {
         {
             let window = Window { x, y, width, height, factor };
             let picture = scope.complete(window).unwrap();
-            assert!(picture.pixels() == directly(&slide, window), "{window:?} with {copies} copies");
+            assert!(picture.pixels() == direct::picture(&slide, window).unwrap(), "{window:?} with {copies} copies");
         }
         let beyond = Window { x: 100, y: 0, width: 61, height: 1, factor: 1 };
         assert!(scope.complete(beyond).err().unwrap().to_string().contains("the slide has 160"));
     }
+}
+
+/// The loop that pictures are compared with reads lines; here, every pixel is looked up in its block.
+#[test]
+fn the_simple_loop_sees_the_pixels_of_the_blocks() {
+    let folder = Folder::new("loop");
+    let slide = Slide::open(&small_slide(&folder.0)).unwrap();
+    let window = Window { x: 35, y: 70, width: 90, height: 15, factor: 1 };
+    let mut block = Vec::new();
+    let mut expected = Vec::new();
+    for (y, x) in (70..85).flat_map(|y| (35..125).map(move |x| (y, x))) {
+        slide.read(x / 40, y / 40, &mut block).unwrap();
+        let at = ((y % 40 * 40 + x % 40) * 3) as usize;
+        expected.extend_from_slice(&block[at..at + 3]);
+    }
+    assert!(direct::picture(&slide, window).unwrap() == expected);
 }
 
 #[test]
@@ -87,7 +85,7 @@ fn a_picture_that_moved_is_the_one_of_its_place() {
         let moved = scope.moved(&first, right, down).unwrap();
         let there = Window { x: 10 + right / 2 * 2, y: 20 + down / 2 * 2, ..window };
         assert_eq!(moved.window, there);
-        assert!(moved.pixels() == directly(&slide, there), "by {right}, {down}");
+        assert!(moved.pixels() == direct::picture(&slide, there).unwrap(), "by {right}, {down}");
         assert!(moved.read_bytes < first.read_bytes || right.max(down) >= 60);
     }
 }
