@@ -80,5 +80,5 @@ pub fn hello(bytes: &[u8]) {
 pub fn hosts(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(hosts) = parse_hosts(text, &[Mac([2, 0, 0, 0, 1, 0])]) else { return };
-    assert!(hosts.iter().all(|macs| !macs.is_empty() && macs.iter().all(|mac| mac.is_unicast())));
+    assert!(hosts.others.iter().all(|ports| !ports.is_empty() && ports.iter().all(|port| port.mac.is_unicast())));
 }

@@ -15,11 +15,13 @@ def available(multirail, line):
 
 @contextlib.contextmanager
 def prepared(net, line):
-    macs = {}
+    ports = {}
     for row in net.port_rows():
-        macs.setdefault(row["host"], []).append(row["mac"])
+        # What hardware would say of itself; the lab's says 10 Gbit/s of all.
+        speed = f"={row['rate_mbit_s']:g}mbit" if row["rate_mbit_s"] else ""
+        ports.setdefault(row["host"], []).append(row["mac"] + speed)
     peers = net.work / "peers"
-    peers.write_text("".join(" ".join(of_host) + "\n" for of_host in macs.values()))
+    peers.write_text("".join(" ".join(of_host) + "\n" for of_host in ports.values()))
     options = ["--threshold", str(line["threshold"])] if "threshold" in line else []
     try:
         for host in net.hosts:

@@ -58,6 +58,7 @@ struct host_state {
 struct peer {
 	__u32 usable; /* a bit a port number */
 	__u32 number; /* of its peer_state */
+	__u32 ns_per_kib[MAX_PORTS]; /* what its ports need for a KiB at the speed that it tells of; 0: it tells of none */
 	struct mac macs[MAX_PORTS];
 };
 

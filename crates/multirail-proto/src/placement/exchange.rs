@@ -10,6 +10,7 @@
 //! [`Exchange::hello`] for each port every [`INTERVAL_US`], and then [`Exchange::peers`]: the table as it is at that moment.
 
 use super::hello::{Heard, Hello, HelloPort, MAX_HEARD};
+use super::hosts::HostPort;
 use super::{MAX_PEERS, MAX_PORTS, Mac};
 use std::collections::BTreeMap;
 
@@ -68,7 +69,7 @@ struct Known {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Its ports.
-    pub macs: Vec<Mac>,
+    pub ports: Vec<HostPort>,
     /// Bit k: port k leads there.
     pub usable: u16,
 }
@@ -177,7 +178,11 @@ impl Exchange {
     pub fn peers(&self, now_us: u64) -> Vec<Peer> {
         let ours = self.ports.iter().enumerate().filter(|(_, port)| port.usable).fold(0, |mask, (k, _)| mask | 1 << k);
         let peer = |known: &Known| Peer {
-            macs: known.ports.iter().map(|port| port.mac).collect(),
+            ports: known
+                .ports
+                .iter()
+                .map(|&HelloPort { mac, speed_mbit_s, .. }| HostPort { mac, speed_mbit_s })
+                .collect(),
             usable: ours & known.usable() & known.heard(now_us) & known.hears_us(now_us),
         };
         self.peers.values().map(peer).filter(|peer| peer.usable != 0).collect()

@@ -4,7 +4,11 @@ use crate::rng::Rng;
 const PORTS: usize = 4;
 
 fn ports(host: u8, count: usize) -> Vec<HelloPort> {
-    let port = |number| HelloPort { mac: Mac([2, 0, 0, 0, host, number as u8]), usable: true, speed_mbit_s: 100 };
+    let port = |number| HelloPort {
+        mac: Mac([2, 0, 0, 0, host, number as u8]),
+        usable: true,
+        speed_mbit_s: 100 + number as u32,
+    };
     (0..count).map(port).collect()
 }
 
@@ -54,7 +58,9 @@ fn hosts_find_each_other_in_two_rounds() {
         assert_eq!(net.usable(host), [0b1111, 0b1111]);
     }
     let peers = net.hosts[1].peers(net.now_us);
-    assert_eq!(peers[0].macs, ports(0, PORTS).iter().map(|p| p.mac).collect::<Vec<_>>());
+    let told =
+        ports(0, PORTS).iter().map(|p| HostPort { mac: p.mac, speed_mbit_s: p.speed_mbit_s }).collect::<Vec<_>>();
+    assert_eq!(peers[0].ports, told);
     assert_eq!(net.hosts[0].counts(), Counts { taken: 2 * 2 * PORTS as u64, ..Counts::default() });
 }
 

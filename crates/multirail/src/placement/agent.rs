@@ -9,9 +9,9 @@ use super::state::{self, PeersFrom, Place, State};
 use super::{Error, Result, undo};
 use crate::handshake::Token;
 use futures_util::StreamExt;
-use multirail_proto::placement::Mac;
 use multirail_proto::placement::exchange::{Counts, Exchange, INTERVAL_US};
 use multirail_proto::placement::hello::HelloPort;
+use multirail_proto::placement::hosts::HostPort;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
@@ -102,7 +102,7 @@ struct Agent {
     /// Whether each port can be used, now and as the program was told.
     usable: Vec<bool>,
     told_usable: Vec<Option<bool>>,
-    told_peers: Option<Vec<(Vec<Mac>, u32)>>,
+    told_peers: Option<Vec<(Vec<HostPort>, u32)>>,
     told_counts: ExchangeCounts,
     looked_at: Instant,
     first_is_gone: bool,
@@ -117,7 +117,7 @@ impl Agent {
             let port = |port: &PortInfo| HelloPort {
                 mac: port.mac,
                 usable: false,
-                speed_mbit_s: ports::speed_mbit_s(&port.name).unwrap_or(0),
+                speed_mbit_s: port.speed_mbit_s().unwrap_or(0),
             };
             let instance = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
             exchange = Some(Exchange::new(state.ports.iter().map(port).collect(), instance));
@@ -218,8 +218,8 @@ impl Agent {
             }
         }
         let Some(exchange) = &self.exchange else { return Ok(()) };
-        let peers: Vec<(Vec<Mac>, u32)> =
-            exchange.peers(self.now_us()).into_iter().map(|peer| (peer.macs, u32::from(peer.usable))).collect();
+        let peers: Vec<(Vec<HostPort>, u32)> =
+            exchange.peers(self.now_us()).into_iter().map(|peer| (peer.ports, u32::from(peer.usable))).collect();
         if self.told_peers.as_ref() != Some(&peers) {
             self.tables.set_peers(&peers)?;
             self.told_peers = Some(peers);

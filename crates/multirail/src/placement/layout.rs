@@ -85,6 +85,8 @@ pub(super) struct Peer {
     pub(super) usable: u32,
     /// Of its entry in `peer_states`.
     pub(super) number: u32,
+    /// What its ports need for a KiB at the speed that it tells of; 0: it tells of none.
+    pub(super) ns_per_kib: [u32; MAX_PORTS],
     pub(super) macs: [MacKey; MAX_PORTS],
 }
 

@@ -37,7 +37,7 @@ pub use streams::StreamStatus;
 use crate::handshake::Token;
 use hook::Hooks;
 use layout::Config;
-use multirail_proto::placement::hosts::parse_hosts;
+use multirail_proto::placement::hosts::{HostPort, Hosts, parse_hosts};
 use ports::PortInfo;
 use program::{Loaded, Tables};
 use state::{Place, State};
@@ -77,8 +77,11 @@ pub struct Started {
 pub async fn up(options: &Options) -> Result<Started> {
     rights::check(matches!(options.peers, PeersFrom::Exchange { .. }))?;
     let place = Place::here()?;
-    let ports = ports::find(&options.ports).await?;
-    let peers = read_peers(&options.peers, &ports)?;
+    let mut ports = ports::find(&options.ports).await?;
+    let Hosts { own, others: peers } = read_peers(&options.peers, &ports)?;
+    for (port, stated) in ports.iter_mut().zip(own.unwrap_or_default()) {
+        port.stated_mbit_s = Some(stated.speed_mbit_s).filter(|&speed| speed > 0);
+    }
     if let PeersFrom::Exchange { token_file } = &options.peers {
         Token::from_file(token_file).map_err(|e| Error::Token(e.to_string()))?;
     }
@@ -92,7 +95,7 @@ pub async fn up(options: &Options) -> Result<Started> {
     begun
 }
 
-async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Started> {
+async fn begin(place: Place, mut state: State, peers: &[Vec<HostPort>]) -> Result<Started> {
     if let Some(earlier) = State::load(place)? {
         return Err(Error::AlreadyUp { since: earlier.since });
     }
@@ -127,8 +130,8 @@ async fn begin(place: Place, mut state: State, peers: &[Vec<Mac>]) -> Result<Sta
     }
     settings::apply(&state.settings)?;
     loaded.pin(place)?;
-    let mask = |macs: &Vec<Mac>| (1_u32 << macs.len().min(state.ports.len())) - 1;
-    let table: Vec<(Vec<Mac>, u32)> = peers.iter().map(|macs| (macs.clone(), mask(macs))).collect();
+    let mask = |of_peer: &Vec<HostPort>| (1_u32 << of_peer.len().min(state.ports.len())) - 1;
+    let table: Vec<(Vec<HostPort>, u32)> = peers.iter().map(|ports| (ports.clone(), mask(ports))).collect();
     let config = Config {
         policy: state.policy as u32,
         ports: state.ports.len() as u32,
@@ -199,8 +202,8 @@ async fn remove_strays(place: Place) -> Result<bool> {
     Ok(found)
 }
 
-fn read_peers(from: &PeersFrom, own: &[PortInfo]) -> Result<Vec<Vec<Mac>>> {
-    let PeersFrom::File(path) = from else { return Ok(Vec::new()) };
+fn read_peers(from: &PeersFrom, own: &[PortInfo]) -> Result<Hosts> {
+    let PeersFrom::File(path) = from else { return Ok(Hosts::default()) };
     /// Of the most hosts with the most ports, and a comment each.
     const MAX_FILE_BYTES: u64 = 1 << 20;
     let bytes = std::fs::metadata(path).and_then(|found| {

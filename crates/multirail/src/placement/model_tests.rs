@@ -124,7 +124,12 @@ impl Kernel {
             let port = Port { ifindex: number + 1, unused: 0, mac: MacKey::default(), dev: 0, ns_per_kib };
             ports.set(number, port, 0).unwrap();
         }
-        let peer = Peer { macs: [MacKey::default(); MAX_PORTS], usable: usable.0, number: 7 };
+        let peer = Peer {
+            macs: [MacKey::default(); MAX_PORTS],
+            usable: usable.0,
+            number: 7,
+            ns_per_kib: [0; MAX_PORTS],
+        };
         let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
         peers.insert(MacKey::from(PEER), peer, 0).unwrap();
         let mut states = Array::<_, PeerState>::try_from(self.object.map_mut("peer_states").unwrap()).unwrap();

@@ -16,6 +16,16 @@ pub(super) struct PortInfo {
     pub(super) name: String,
     pub(super) ifindex: u32,
     pub(super) mac: Mac,
+    /// As the file of hosts says, whatever the hardware does.
+    #[serde(default)]
+    pub(super) stated_mbit_s: Option<u32>,
+}
+
+impl PortInfo {
+    /// As stated, or else as the hardware says; none if it does not.
+    pub(super) fn speed_mbit_s(&self) -> Option<u32> {
+        self.stated_mbit_s.or_else(|| hardware_mbit_s(&self.name))
+    }
 }
 
 /// What the kernel says of a port now.
@@ -80,7 +90,7 @@ pub(super) async fn find(names: &[String]) -> Result<Vec<PortInfo>> {
                 "it is the first port, which programs send through, and has no address; name the one that has first",
             );
         }
-        ports.push(PortInfo { name: name.clone(), ifindex: link.ifindex, mac });
+        ports.push(PortInfo { name: name.clone(), ifindex: link.ifindex, mac, stated_mbit_s: None });
     }
     if let Some(twice) = ports.iter().enumerate().find(|(i, p)| ports[..*i].iter().any(|o| o.mac == p.mac)) {
         return Err(Error::Port {
@@ -130,19 +140,19 @@ pub(super) fn read_link(message: LinkMessage) -> LinkNow {
     link
 }
 
-/// How long a KiB takes on each port, by the speed that its hardware says.
+/// How long a KiB takes on each port, by its speed.
 pub(super) fn ns_per_kib(ports: &[PortInfo]) -> Vec<u64> {
     /// What the program starts from where nothing is said; it measures.
-    const UNKNOWN_MBIT_S: u64 = 1000;
-    let speeds = Speeds::new();
-    let speed = |port: &PortInfo| match u64::from(speeds.mbit_s(&port.name)) {
-        0 => UNKNOWN_MBIT_S,
-        known => known,
-    };
-    ports.iter().map(|port| 1024 * 8 * 1000 / speed(port)).collect()
+    const UNKNOWN_MBIT_S: u32 = 1000;
+    ports.iter().map(|port| ns_per_kib_at(port.speed_mbit_s().unwrap_or(UNKNOWN_MBIT_S)).max(1).into()).collect()
 }
 
-/// In Mbit/s; None if the hardware does not say.
-pub(super) fn speed_mbit_s(name: &str) -> Option<u32> {
+/// How long a KiB takes at this speed; 0 if that is not known.
+pub(super) fn ns_per_kib_at(speed_mbit_s: u32) -> u32 {
+    (1024 * 8 * 1000_u32).checked_div(speed_mbit_s).unwrap_or(0)
+}
+
+/// In Mbit/s; none if the hardware does not say.
+pub(super) fn hardware_mbit_s(name: &str) -> Option<u32> {
     Some(Speeds::new().mbit_s(name)).filter(|&speed| speed > 0)
 }

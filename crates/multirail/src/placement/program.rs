@@ -1,13 +1,14 @@
 //! The program and its maps in the kernel: loaded, pinned, found again.
 
 use super::layout::{Config, HostState, MacKey, Peer, PeerState, Port, PortState, Stream};
-use super::ports::PortInfo;
+use super::ports::{self, PortInfo};
 use super::state::{self, Place};
 use super::test_run;
 use super::{Error, Result};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::{ProgramInfo, SchedClassifier, loaded_programs};
 use aya::{Btf, Ebpf, EbpfLoader};
+use multirail_proto::placement::hosts::HostPort;
 use multirail_proto::placement::{MAX_PEERS, MAX_PORTS, Mac};
 use std::fs;
 use std::io;
@@ -148,9 +149,10 @@ impl Tables {
     }
 
     /// Makes the table of peers this one: of each its ports, and a bit for each that leads there.
-    pub(super) fn set_peers(&mut self, peers: &[(Vec<Mac>, u32)]) -> Result<()> {
+    pub(super) fn set_peers(&mut self, peers: &[(Vec<HostPort>, u32)]) -> Result<()> {
         let known: Vec<(MacKey, Peer)> = self.peers.iter().filter_map(std::result::Result::ok).collect();
-        let stays = |key: &MacKey| peers.iter().any(|(ports, _)| ports.first() == Some(&Mac::from(*key)));
+        let stays =
+            |key: &MacKey| peers.iter().any(|(ports, _)| ports.first().is_some_and(|port| port.mac == Mac::from(*key)));
         for (key, _) in known.iter().filter(|(key, _)| !stays(key)) {
             // Gone already is as good.
             let _ = self.peers.remove(key);
@@ -158,11 +160,12 @@ impl Tables {
         let mut numbers: Vec<u32> = known.iter().filter(|(key, _)| stays(key)).map(|(_, peer)| peer.number).collect();
         for (ports, usable) in peers {
             let Some(first) = ports.first() else { continue };
-            let mut macs = [MacKey::default(); MAX_PORTS];
-            for (to, from) in macs.iter_mut().zip(ports) {
-                *to = (*from).into();
+            let (mut macs, mut ns_per_kib) = ([MacKey::default(); MAX_PORTS], [0; MAX_PORTS]);
+            for (number, port) in ports.iter().enumerate().take(MAX_PORTS) {
+                macs[number] = port.mac.into();
+                ns_per_kib[number] = ports::ns_per_kib_at(port.speed_mbit_s);
             }
-            let key = MacKey::from(*first);
+            let key = MacKey::from(first.mac);
             let number = match known.iter().find(|(known, _)| *known == key) {
                 Some((_, peer)) => peer.number,
                 None => {
@@ -173,7 +176,7 @@ impl Tables {
                     free
                 }
             };
-            self.peers.insert(key, Peer { usable: *usable, number, macs }, 0).map_err(map_error)?;
+            self.peers.insert(key, Peer { usable: *usable, number, ns_per_kib, macs }, 0).map_err(map_error)?;
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub struct PortStatus {
     pub usable: bool,
     /// Why not.
     pub why_not: Option<&'static str>,
-    /// What its hardware says; none if it says nothing.
+    /// As the file of hosts states, or else as its hardware says; none if neither does.
     pub speed_mbit_s: Option<u32>,
     /// Packets given to it.
     pub packets: u64,
@@ -78,7 +78,7 @@ pub async fn status() -> Result<Status> {
         let name = settings::name_of(info.ifindex).unwrap_or_else(|| info.name.clone());
         port_rows.push(PortStatus {
             number,
-            speed_mbit_s: ports::speed_mbit_s(&name),
+            speed_mbit_s: info.stated_mbit_s.or_else(|| ports::hardware_mbit_s(&name)),
             port: name,
             mac: info.mac,
             usable,

@@ -22,7 +22,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "NAME", default_value = "adaptive")]
     policy: Policy,
     /// Where the other hosts' ports are known from: `auto`, they tell each other, or a file: a line a host, its ports' Ethernet
-    /// addresses in order
+    /// addresses in order, each with =RATE where its speed is to be known
     #[arg(long, value_name = "auto|FILE", default_value = "auto")]
     peers: PathBuf,
     /// File with the token that all hosts share, without which they do not believe each other
