@@ -31,7 +31,7 @@
 /* it gets fewer ports after so many bad judgements in a row, and more after so many good ones. */
 #define BAD 4
 #define GOOD 8
-/* Ports that finish a packet so much later than the first are as good. */
+/* A port that finishes a packet so many of its frames later than the first is as good. */
 #define ALIKE_FRAMES 2
 /* How far a port may be behind the one that has worked most for a peer. */
 #define BEHIND_FRAMES 64
@@ -122,6 +122,14 @@ static __always_inline __u32 nth(struct choice *c, __u32 n)
 	return c->port;
 }
 
+/* What a KiB needs by this port: here or there, whichever is slower. */
+static __always_inline __u64 pair_ns_per_kib(const struct choice *c, __u32 i)
+{
+	__u64 here = c->host->ns_per_kib[i & (MAX_PORTS - 1)], there = c->peer->ns_per_kib[i & (MAX_PORTS - 1)];
+
+	return there > here ? there : here;
+}
+
 /* How long a port has worked for this peer. One that was idle, or away, does not get all that it missed. */
 static __always_inline __u64 given(const struct choice *c, __u32 i, __u64 ns)
 {
@@ -131,13 +139,13 @@ static __always_inline __u64 given(const struct choice *c, __u32 i, __u64 ns)
 }
 
 /*
- * The port that finishes the packet first; of those that do within `alike_frames` of it, that which has worked least for the peer, so that its
+ * The port that finishes the packet first; of those that do within `alike_frames` of their own of it, that which has worked least for the peer, so that its
  * ports are used evenly, too. Of ports alike in everything, the next after the stream's last one.
  */
 static __always_inline __u32 best(struct choice *c, __u64 alike_frames)
 {
 	const struct host_state *host = c->host;
-	__u64 now = c->packet->now_ns, bytes = c->packet->bytes, first_ns = ~0ULL, least_ns = ~0ULL, alike_ns = 0;
+	__u64 now = c->packet->now_ns, bytes = c->packet->bytes, first_ns = ~0ULL, least_ns = ~0ULL;
 	__u32 ports = c->config->ports, port = 0;
 
 	for (__u32 i = 0; i < MAX_PORTS; i++) {
@@ -147,10 +155,8 @@ static __always_inline __u32 best(struct choice *c, __u64 alike_frames)
 			continue;
 		ns = host->ns_per_kib[i];
 		finish = (host->free_ns[i] > now ? host->free_ns[i] : now) + bytes * ns / 1024;
-		if (finish < first_ns) {
+		if (finish < first_ns)
 			first_ns = finish;
-			alike_ns = alike_frames * FRAME_BYTES * ns / 1024;
-		}
 	}
 	for (__u32 i = 0; i < MAX_PORTS; i++) {
 		__u32 at = c->stream->port + 1 + i;
@@ -163,9 +169,10 @@ static __always_inline __u32 best(struct choice *c, __u64 alike_frames)
 			continue;
 		ns = host->ns_per_kib[at];
 		takes = bytes * ns / 1024;
-		if ((host->free_ns[at] > now ? host->free_ns[at] : now) + takes > first_ns + alike_ns)
+		if ((host->free_ns[at] > now ? host->free_ns[at] : now) + takes > first_ns + alike_frames * FRAME_BYTES * ns / 1024)
 			continue;
-		given_ns = given(c, at, ns) + takes;
+		ns = pair_ns_per_kib(c, at);
+		given_ns = given(c, at, ns) + bytes * ns / 1024;
 		if (given_ns < least_ns) {
 			least_ns = given_ns;
 			port = at;
@@ -187,10 +194,30 @@ static long count_step(__u32 i, struct choice *c)
 	return 0;
 }
 
+/* Of the ports that lead to the peer, those that need a quarter more than the fastest, or still more. */
+static __always_inline __u32 slow_ports(const struct choice *c)
+{
+	__u64 least = ~0ULL;
+	__u32 slow = 0;
+
+	for (__u32 i = 0; i < MAX_PORTS; i++) {
+		__u64 ns = pair_ns_per_kib(c, i);
+
+		if ((c->usable >> i & 1) && ns < least)
+			least = ns;
+	}
+	for (__u32 i = 0; i < MAX_PORTS; i++) {
+		if (pair_ns_per_kib(c, i) >= least + least / 4)
+			slow |= 1U << i;
+	}
+	return slow;
+}
+
 static __always_inline void recount(struct choice *c)
 {
 	c->busy = c->held = 0;
 	bpf_loop(SLOTS, count_step, c, 0);
+	c->peer_state->slow = slow_ports(c);
 	c->peer_state->busy = c->busy;
 	c->peer_state->held = c->held;
 	c->peer_state->counted_ns = c->packet->now_ns;
@@ -247,13 +274,13 @@ static long width_step(__u32 i, struct choice *c)
 
 /*
  * The ports that a busy stream may use, as a mask: all, as long as there are fewer busy streams to this peer than ports; one for each from
- * then on. Nothing, if there are more than slots.
+ * then on. Nothing, if there are more than slots. All, too, for one whose port were a slow one, where it would starve.
  */
 static __always_inline __u32 share(struct choice *c)
 {
 	struct stream *stream = c->stream;
 	struct peer_state *state = c->peer_state;
-	__u32 ports = count(c->usable), slot;
+	__u32 ports = count(c->usable), slot, port;
 
 	if (!stream->number)
 		stream->number = __sync_fetch_and_add(&state->streams, 1) + 1;
@@ -265,8 +292,11 @@ static __always_inline __u32 share(struct choice *c)
 	state->slots[slot].busy_ns = c->packet->now_ns;
 	state->busy |= 1ULL << slot;
 	state->held |= 1ULL << slot;
-	if (count64(state->busy) >= ports)
-		return 1U << (nth(c, slot) & (MAX_PORTS - 1));
+	if (count64(state->busy) >= ports) {
+		port = nth(c, slot) & (MAX_PORTS - 1);
+		if (!(state->slow >> port & 1))
+			return 1U << port;
+	}
 	if (!stream->width || stream->width >= ports)
 		return c->usable;
 	/* Not all from the same port on. */
@@ -494,7 +524,8 @@ static __always_inline void account(struct choice *c, __u32 i)
 		ns = host->ns_per_kib[at];
 		takes = c->packet->bytes * ns / 1024;
 		host->free_ns[at] = (host->free_ns[at] > now ? host->free_ns[at] : now) + takes;
-		given_ns = given(c, at, ns) + takes;
+		ns = pair_ns_per_kib(c, at);
+		given_ns = given(c, at, ns) + c->packet->bytes * ns / 1024;
 		c->peer_state->given_ns[at] = given_ns;
 		if (given_ns > c->peer_state->most_ns)
 			c->peer_state->most_ns = given_ns;

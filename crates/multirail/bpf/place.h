@@ -74,8 +74,8 @@ struct peer_state {
 	__u64 busy; /* mask of slots whose streams were busy when they were counted, */
 	__u64 held; /* and of those that nobody else may have yet */
 	__u32 streams;
-	__u32 unused;
-	__u64 given_ns[MAX_PORTS]; /* how long each port has worked for this peer */
+	__u32 slow; /* mask of the ports to it that are clearly slower than the fastest */
+	__u64 given_ns[MAX_PORTS]; /* how long each port, here or there, has worked for this peer */
 	struct slot slots[SLOTS];
 };
 

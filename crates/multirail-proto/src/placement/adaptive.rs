@@ -10,6 +10,9 @@
 //! - Of its ports a stream uses that which would finish the packet first; of those that do so hardly later, that which has worked
 //!   least for this peer. So not only this host's ports are used evenly, but the peer's, too, whatever other hosts send it: each
 //!   of them does the same.
+//! - A port is as slow as the slower of its two ends, as the other host tells of its own: of several senders to a slow port, none has
+//!   anything waiting, so none would find out.
+//! - No stream is kept to a port that is clearly slower than the fastest one: it would starve. It may use all ports.
 //! - A stream whose receiver tells of too many segments that came twice, because it took reordering for loss, gets fewer ports.
 //! - A stream that is one too many for the ports changes its port only when nothing of it is on the way.
 
@@ -37,7 +40,7 @@ const BEARABLE: u32 = 4;
 const BAD: u32 = 4;
 /// and more after so many good ones.
 const GOOD: u32 = 8;
-/// Ports that finish a packet so much later than the first are as good.
+/// A port that finishes a packet so many of its frames later than the first is as good.
 const ALIKE_FRAMES: u64 = 2;
 /// How far a port may be behind the one that has worked most for a peer.
 const BEHIND_FRAMES: u64 = 64;
@@ -62,7 +65,7 @@ pub(super) fn decide(
         return Decision { port: best(ports, wanted, peer, stream.port, packet, 0), why: Why::Least };
     }
     judge(stream, packet);
-    stream.ports = share(usable, peer, stream, packet);
+    stream.ports = share(ports, usable, peer, stream, packet);
     if stream.ports.count() > 0 {
         let port = best(ports, stream.ports, peer, stream.port, packet, ALIKE_FRAMES);
         return Decision { port, why: if stream.ports.count() > 1 { Why::Spread } else { Why::Pinned } };
@@ -89,24 +92,28 @@ fn is_busy(stream: &mut Stream, packet: &Packet) -> bool {
     stream.busy_ns > 0 && stream.busy_ns + IDLE_NS > packet.now_ns
 }
 
-/// The port of `wanted` that finishes the packet first; of those that do within `alike_frames` of it, that which has worked least for the peer.
+/// The port of `wanted` that finishes the packet first; of those that do within `alike_frames` of their own of it, that which has
+/// worked least for the peer.
 /// Of ports alike in everything, the next after the stream's last one.
 fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, alike_frames: u64) -> u32 {
     let takes_ns = |port: u32| u64::from(packet.bytes) * ns_per_kib(ports, port) / 1024;
     let finish_ns = |port: u32| ports[port as usize].free_ns(packet.now_ns) + takes_ns(port);
     let count = ports.len() as u32;
     let Some(first) = wanted.ports().filter(|port| *port < count).min_by_key(|port| finish_ns(*port)) else { return 0 };
-    let until_ns = finish_ns(first) + alike_frames * FRAME_BYTES * ns_per_kib(ports, first) / 1024;
+    let until_ns = |port: u32| finish_ns(first) + alike_frames * FRAME_BYTES * ns_per_kib(ports, port) / 1024;
     let in_turn = (last + 1..last + 1 + count).map(|port| port % count);
     in_turn
-        .filter(|port| wanted.has(*port) && finish_ns(*port) <= until_ns)
-        .min_by_key(|port| peer.given(*port as usize, ns_per_kib(ports, *port)) + takes_ns(*port))
+        .filter(|port| wanted.has(*port) && finish_ns(*port) <= until_ns(*port))
+        .min_by_key(|port| {
+            let ns = peer.pair_ns_per_kib(*port as usize, ns_per_kib(ports, *port));
+            peer.given(*port as usize, ns) + u64::from(packet.bytes) * ns / 1024
+        })
         .unwrap_or(first)
 }
 
 /// The ports that a busy stream may use: all, as long as there are fewer busy streams to this peer than ports; one for each from then on.
-/// Nothing, if there are more than slots.
-fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) -> Mask {
+/// Nothing, if there are more than slots. All, too, for one whose port were a slow one.
+fn share(host: &[Port], usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) -> Mask {
     let (ports, now_ns) = (usable.count(), packet.now_ns);
     if stream.number == 0 {
         peer.streams = peer.streams.wrapping_add(1);
@@ -114,6 +121,7 @@ fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) ->
     }
     if peer.counted_ns + COUNT_NS < now_ns {
         peer.recount(now_ns);
+        peer.slow = peer.slow_ports(host, usable);
     }
     if !peer.take_slot(stream, ports) {
         return Mask::default();
@@ -121,8 +129,9 @@ fn share(usable: Mask, peer: &mut Peer, stream: &mut Stream, packet: &Packet) ->
     peer.busy_ns[stream.slot as usize] = now_ns;
     peer.busy |= 1 << stream.slot;
     peer.held |= 1 << stream.slot;
-    if peer.busy.count_ones() >= ports {
-        return Mask(1 << usable.nth(stream.slot));
+    let port = usable.nth(stream.slot);
+    if peer.busy.count_ones() >= ports && !peer.slow.has(port) {
+        return Mask(1 << port);
     }
     if stream.width == 0 || stream.width >= ports {
         return usable;
@@ -200,9 +209,24 @@ impl Peer {
         self.given_ns[port].max(self.most_ns.saturating_sub(behind))
     }
 
-    pub(super) fn add_work(&mut self, port: usize, ns_per_kib: u64, takes_ns: u64) {
-        self.given_ns[port] = self.given(port, ns_per_kib) + takes_ns;
+    /// `ns_per_kib`: of this host's port.
+    pub(super) fn add_work(&mut self, port: usize, ns_per_kib: u64, bytes: u64) {
+        let ns = self.pair_ns_per_kib(port, ns_per_kib);
+        self.given_ns[port] = self.given(port, ns) + bytes * ns / 1024;
         self.most_ns = self.most_ns.max(self.given_ns[port]);
+    }
+
+    /// What a KiB needs by this port: here or there, whichever is slower.
+    fn pair_ns_per_kib(&self, port: usize, here: u64) -> u64 {
+        self.ns_per_kib[port].max(here)
+    }
+
+    /// Of the ports that lead to the peer, those that need a quarter more than the fastest, or still more.
+    fn slow_ports(&self, host: &[Port], usable: Mask) -> Mask {
+        let rate = |port: &u32| self.pair_ns_per_kib(*port as usize, ns_per_kib(host, *port));
+        let least = usable.ports().map(|port| rate(&port)).min().unwrap_or(0);
+        let slow = Mask::first(MAX_PORTS).ports().filter(|port| rate(port) >= least + least / 4);
+        Mask(slow.fold(0, |mask, port| mask | 1 << port))
     }
 }
 

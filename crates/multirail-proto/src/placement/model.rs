@@ -88,6 +88,8 @@ impl Stream {
 pub struct Peer {
     /// Its ports that can be used; those of the same number of both hosts are joined.
     pub usable: Mask,
+    /// What its ports need for a KiB at the speed that it tells of; 0 where it tells of none.
+    pub ns_per_kib: [u64; MAX_PORTS],
     pub(super) given_ns: [u64; MAX_PORTS],
     pub(super) most_ns: u64,
     /// When the stream that has a slot was last busy.
@@ -99,15 +101,18 @@ pub struct Peer {
     /// and those that nobody else may have yet.
     pub(super) held: u64,
     pub(super) counted_ns: u64,
+    /// Ports to it that were clearly slower than the fastest when streams were counted.
+    pub(super) slow: Mask,
     pub(super) streams: u32,
 }
 
 impl Peer {
-    /// A peer of which those ports work.
+    /// A peer of which those ports work, and which does not tell how fast they are.
     #[must_use]
     pub fn new(usable: Mask) -> Self {
         Peer {
             usable,
+            ns_per_kib: [0; MAX_PORTS],
             given_ns: [0; MAX_PORTS],
             most_ns: 0,
             busy_ns: [0; SLOTS],
@@ -115,11 +120,12 @@ impl Peer {
             busy: 0,
             held: 0,
             counted_ns: 0,
+            slow: Mask::default(),
             streams: 0,
         }
     }
 
-    /// How long each of the ports has worked for this peer, in nanoseconds.
+    /// How long each of the ports, here or there, has worked for this peer, in nanoseconds.
     #[must_use]
     pub fn given_ns(&self) -> &[u64; MAX_PORTS] {
         &self.given_ns
@@ -210,7 +216,7 @@ impl Host {
         if self.policy == Policy::Adaptive {
             let takes = u64::from(packet.bytes) * port.ns_per_kib() / 1024;
             port.add_work(packet.now_ns, takes);
-            peer.add_work(number as usize, port.ns_per_kib(), takes);
+            peer.add_work(number as usize, port.ns_per_kib(), u64::from(packet.bytes));
         }
         if let Some(stream) = stream {
             if packet.is_last && self.policy == Policy::Adaptive {

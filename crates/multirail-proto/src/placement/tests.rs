@@ -174,6 +174,41 @@ fn a_slow_port_gets_what_it_can_carry() {
     assert!(carried[1].abs_diff(1_000) < 50, "{carried:?}");
 }
 
+/// As where several hosts send to one.
+#[test]
+fn a_slow_port_of_the_peer_gets_what_it_can_carry_though_nothing_waits_here() {
+    let theirs = [NS_PER_KIB, NS_PER_KIB, NS_PER_KIB, 5 * NS_PER_KIB];
+    for ours in [[NS_PER_KIB / 100; 4], theirs] {
+        let mut host = Host::new(Policy::Adaptive, 0, &ours);
+        let mut peer = Peer::new(Mask::first(4));
+        peer.ns_per_kib[..4].copy_from_slice(&theirs);
+        let (mut stream, mut carried) = (Stream::default(), [0_u64; 4]);
+        for frame in 0..16_000_u64 {
+            // A third of what its ports carry.
+            let packet = bulk(1 + frame * 114_000);
+            let to = host.decide(&mut peer, Some(&mut stream), &packet).expect("ports that work");
+            carried[to.port as usize] += 1;
+        }
+        let due = [5_000, 5_000, 5_000, 1_000];
+        assert!(carried.iter().zip(due).all(|(frames, due)| frames.abs_diff(due) < 50), "{ours:?}: {carried:?}");
+    }
+}
+
+#[test]
+fn no_stream_is_kept_to_a_port_that_needs_a_quarter_more_than_the_fastest() {
+    for (slow, ports) in [(NS_PER_KIB * 124 / 100, 1), (NS_PER_KIB * 125 / 100, 2)] {
+        // Of either end.
+        for (here, there) in [(slow, 0), (NS_PER_KIB, slow)] {
+            let mut host = Host::new(Policy::Adaptive, 0, &[NS_PER_KIB, here]);
+            let mut peer = Peer::new(Mask::first(2));
+            peer.ns_per_kib[1] = there;
+            let mut all = [Stream::default(); 2];
+            send_in_turn(&mut host, &mut peer, &mut all, 5_000_000, 100);
+            assert_eq!(all.map(|stream| stream.ports()), [1, ports], "{slow} ns: {all:?}");
+        }
+    }
+}
+
 #[test]
 fn a_receiver_that_takes_reordering_for_loss_gets_a_stream_by_fewer_ports() {
     let (mut host, mut peer) = (host(Policy::Adaptive, 4), Peer::new(Mask::first(4)));

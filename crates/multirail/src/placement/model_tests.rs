@@ -98,8 +98,8 @@ impl Kernel {
         }
     }
 
-    /// As new, with these ports.
-    fn reset(&mut self, policy: Policy, ns_per_kib: &[u64]) {
+    /// As new, with these ports, and a peer with those.
+    fn reset(&mut self, policy: Policy, ns_per_kib: &[u64], theirs: [u64; MAX_PORTS]) {
         for number in 0..MAX_PORTS {
             let mut table = Array::<_, PortState>::try_from(self.object.map_mut("port_states").unwrap()).unwrap();
             table.set(number as u32, PortState::default(), 0).unwrap();
@@ -128,7 +128,7 @@ impl Kernel {
             macs: [MacKey::default(); MAX_PORTS],
             usable: usable.0,
             number: 7,
-            ns_per_kib: [0; MAX_PORTS],
+            ns_per_kib: theirs.map(|ns| ns as u32),
         };
         let mut peers = HashMap::<_, MacKey, Peer>::try_from(self.object.map_mut("peers").unwrap()).unwrap();
         peers.insert(MacKey::from(PEER), peer, 0).unwrap();
@@ -168,15 +168,20 @@ fn the_program_decides_as_its_model() {
     let strategy = (
         prop::sample::select(&Policy::ALL[..]),
         prop::collection::vec(1..5_u64, 1..=MAX_PORTS),
+        // Of the peer's ports: 0, not known.
+        prop_oneof![Just([0; MAX_PORTS]), prop::array::uniform16(0..8_u64)],
         1..=STREAMS,
         prop::collection::vec(step, 1..400),
     );
-    proptest!(ProptestConfig::with_cases(96), |((policy, slowness, few, steps) in strategy)| {
+    proptest!(ProptestConfig::with_cases(96), |((policy, slowness, theirs, few, steps) in strategy)| {
         let mut kernel = kernel.borrow_mut();
         let ns_per_kib: Vec<u64> = slowness.iter().map(|slowness| slowness * NS_PER_KIB).collect();
-        kernel.reset(policy, &ns_per_kib);
+        // Rates that just are and just are not alike are among them.
+        let theirs = theirs.map(|quarters| quarters * NS_PER_KIB / 4);
+        kernel.reset(policy, &ns_per_kib, theirs);
         let mut host = Host::new(policy, THRESHOLD_BYTES, &ns_per_kib);
         let mut peer = model::Peer::new(Mask::first(ns_per_kib.len()));
+        peer.ns_per_kib = theirs;
         let mut streams = [Stream::default(); STREAMS];
         let (mut now_ns, mut segments, mut duplicates) = (1, 0_u32, 0_u32);
         for (who, later_ns, bytes, hash34, mask, backlog_bytes, queued) in steps {
