@@ -15,7 +15,7 @@
 use super::shm::meet::{Coming, Machine, Meeting, Place};
 use super::striped::{EdgeReply, Striped};
 use super::tcp::Tcp;
-use super::{Bell, Connection, Transport};
+use super::{Bell, Connection, Transport, choice, fabric};
 use crate::error::{Error, Result};
 use crate::handshake::{self, Purpose};
 use crate::session::NewSession;
@@ -32,8 +32,6 @@ use std::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// No greeting is longer.
 const MAX_PACKET_BYTES: usize = 16 << 10;
-/// What is offered where nothing is asked for.
-const BY_ITSELF: [Transport; 3] = [Transport::Shm, Transport::Striped, Transport::Tcp];
 /// A server that has not chosen after so many never will.
 const MAX_REPLIES: usize = 4;
 
@@ -64,7 +62,7 @@ pub struct Arrival {
 /// How it came.
 #[derive(Debug)]
 enum Way {
-    Greeting { stream: TcpStream, offers: Vec<Transport>, machine: Option<Machine> },
+    Greeting { stream: TcpStream, tries: Vec<Transport>, machine: Option<Machine> },
     Session(NewSession),
 }
 
@@ -101,8 +99,11 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
     if dial.transport == Some(Transport::Striped) {
         return Ok(Box::new(Striped::dial(dial)?));
     }
-    let mut stream = prove(dial)?;
-    let offers = dial.transport.map_or_else(|| BY_ITSELF.to_vec(), |only| vec![only]);
+    greet(dial, prove(dial)?, choice::offers(dial.transport, has_fabric()))
+}
+
+/// Comes to a choice with a server that has let it in.
+fn greet(dial: Dial<'_>, mut stream: TcpStream, offers: Vec<Transport>) -> Result<Box<dyn Connection>> {
     let wants_machine = offers.iter().any(|offer| matches!(offer, Transport::Shm | Transport::Ucx));
     let machine = wants_machine.then(Machine::here).flatten();
     send(&mut stream, &Hello { edge: dial.edge.to_vec(), offers: offers.clone(), machine })?;
@@ -123,7 +124,9 @@ pub fn connect(dial: Dial<'_>) -> Result<Box<dyn Connection>> {
                 return Ok(Box::new(Tcp::new(stream, dial.limit_bytes)?));
             }
             Reply::Ucx { address, one_machine } if offers.contains(&Transport::Ucx) => {
-                return ucx::connect(stream, &address, one_machine, dial.limit_bytes);
+                if let Some(made) = ucx::connect(&mut stream, &address, one_machine, dial.limit_bytes)? {
+                    return Ok(made);
+                }
             }
             Reply::Ucx { .. } => return Err(Error::Protocol("it wants UCX, which was not offered".to_owned())),
             Reply::Session if offers.contains(&Transport::Striped) => return Ok(Box::new(Striped::dial(dial)?)),
@@ -152,12 +155,13 @@ impl Arrival {
     pub fn read(mut stream: TcpStream) -> Result<Option<Self>> {
         patient(&stream)?;
         let Hello { edge, offers, machine } = receive(&mut stream)?;
-        let together = offers.contains(&Transport::Shm) && machine.is_some() && machine == Machine::here();
-        if offers.contains(&Transport::Striped) && !together {
+        let together = machine.is_some() && machine == Machine::here();
+        let tries = choice::tries(&offers, together, has_fabric());
+        if tries.first() == Some(&Transport::Striped) {
             send(&mut stream, &Reply::Session)?;
             return Ok(None);
         }
-        Ok(Some(Self { edge, way: Way::Greeting { stream, offers, machine } }))
+        Ok(Some(Self { edge, way: Way::Greeting { stream, tries, machine } }))
     }
 
     /// Of a session that asks for an edge. No runtime must drive it.
@@ -172,27 +176,32 @@ impl Arrival {
 
     /// Makes it, for the owner of `bell`.
     pub fn accept(self, bell: &Arc<Bell>, limit_bytes: u64) -> Result<Box<dyn Connection>> {
-        let (mut stream, offers, machine) = match self.way {
+        let (mut stream, tries, machine) = match self.way {
             Way::Session(session) => return Ok(Box::new(Striped::accept(session, bell, limit_bytes)?)),
-            Way::Greeting { stream, offers, machine } => (stream, offers, machine),
+            Way::Greeting { stream, tries, machine } => (stream, tries, machine),
         };
-        let mut why = format!("no common transport among {offers:?}");
-        if offers.contains(&Transport::Shm) {
-            match meet(&mut stream, machine.as_ref(), bell, limit_bytes)? {
-                Ok(made) => return Ok(made),
-                Err(failed) => {
-                    tracing::debug!(why = failed, "no shared memory with the peer of a stream");
-                    why = format!("no shared memory: {failed}");
+        let mut why = "no common transport".to_owned();
+        for transport in tries {
+            match transport {
+                Transport::Shm => match meet(&mut stream, machine.as_ref(), bell, limit_bytes)? {
+                    Ok(made) => return Ok(made),
+                    Err(failed) => why = format!("no shared memory: {failed}"),
+                },
+                Transport::Ucx => {
+                    let one_machine = machine.is_some() && machine == Machine::here();
+                    match ucx::accept(&mut stream, one_machine, limit_bytes)? {
+                        Ok(made) => return Ok(made),
+                        Err(failed) => why = format!("no UCX: {failed}"),
+                    }
                 }
+                Transport::Tcp => {
+                    send(&mut stream, &Reply::Accepted(Transport::Tcp))?;
+                    return Ok(Box::new(Tcp::new(stream, limit_bytes)?));
+                }
+                // The edge is waited for on this connection; a session would be another one. Memory is never offered.
+                Transport::Striped | Transport::Memory => continue,
             }
-        }
-        if offers.contains(&Transport::Ucx) {
-            let one_machine = machine.is_some() && machine == Machine::here();
-            return ucx::accept(stream, one_machine, limit_bytes);
-        }
-        if offers.contains(&Transport::Tcp) {
-            send(&mut stream, &Reply::Accepted(Transport::Tcp))?;
-            return Ok(Box::new(Tcp::new(stream, limit_bytes)?));
+            tracing::debug!(why, "no {transport} with the peer of a stream");
         }
         send(&mut stream, &Reply::Refused(why.clone()))?;
         Err(Error::Protocol(why))
@@ -238,6 +247,11 @@ fn meet(
     }
 }
 
+/// Whether UCX may be chosen by itself.
+fn has_fabric() -> bool {
+    cfg!(feature = "ucx") && fabric::is_here()
+}
+
 #[cfg(feature = "ucx")]
 mod ucx {
     use super::*;
@@ -245,31 +259,45 @@ mod ucx {
 
     const FAILED: &str = "making an edge by UCX";
 
+    /// `None`: it does not work, and the peer, who was told, chooses again.
     pub(super) fn connect(
-        mut stream: TcpStream,
+        stream: &mut TcpStream,
+        address: &[u8],
+        one_machine: bool,
+        limit_bytes: u64,
+    ) -> Result<Option<Box<dyn Connection>>> {
+        let opened = Opened::new();
+        let answer = opened.as_ref().map(|o| o.address().to_vec()).map_err(|error| error.to_string());
+        send(stream, &Answer(answer))?;
+        opened.ok().map(|opened| finish(opened, stream, address, one_machine, limit_bytes)).transpose()
+    }
+
+    /// The inner error says why it does not work, and the peer waits for another choice.
+    pub(super) fn accept(
+        stream: &mut TcpStream,
+        one_machine: bool,
+        limit_bytes: u64,
+    ) -> Result<Result<Box<dyn Connection>, String>> {
+        let opened = match Opened::new() {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        send(stream, &Reply::Ucx { address: opened.address().to_vec(), one_machine })?;
+        match receive(stream)? {
+            Answer(Ok(address)) => finish(opened, stream, &address, one_machine, limit_bytes).map(Ok),
+            Answer(Err(why)) => Ok(Err(why)),
+        }
+    }
+
+    fn finish(
+        opened: Opened,
+        stream: &TcpStream,
         address: &[u8],
         one_machine: bool,
         limit_bytes: u64,
     ) -> Result<Box<dyn Connection>> {
-        let opened = Opened::new();
-        let answer = opened.as_ref().map(|o| o.address().to_vec()).map_err(|error| error.to_string());
-        send(&mut stream, &Answer(answer))?;
-        let made = opened.and_then(|opened| opened.connect(address, one_machine, stream, limit_bytes));
-        Ok(Box::new(made.map_err(Error::io(FAILED))?))
-    }
-
-    /// UCX is only ever asked for by name: what fails is told, not replaced.
-    pub(super) fn accept(mut stream: TcpStream, one_machine: bool, limit_bytes: u64) -> Result<Box<dyn Connection>> {
-        let opened = match Opened::new() {
-            Ok(opened) => opened,
-            Err(error) => {
-                send(&mut stream, &Reply::Refused(format!("{FAILED}: {error}")))?;
-                return Err(Error::io(FAILED)(error));
-            }
-        };
-        send(&mut stream, &Reply::Ucx { address: opened.address().to_vec(), one_machine })?;
-        let Answer(address) = receive(&mut stream)?;
-        let made = opened.connect(&address.map_err(Error::Aborted)?, one_machine, stream, limit_bytes);
+        let life = stream.try_clone().map_err(Error::io(FAILED))?;
+        let made = opened.connect(address, one_machine, life, limit_bytes);
         Ok(Box::new(made.map_err(Error::io(FAILED))?))
     }
 }
@@ -280,14 +308,13 @@ mod ucx {
 
     const MISSING: &str = "this multirail was built without the feature `ucx`";
 
-    pub(super) fn connect(mut stream: TcpStream, _: &[u8], _: bool, _: u64) -> Result<Box<dyn Connection>> {
-        send(&mut stream, &Answer(Err(MISSING.to_owned())))?;
-        Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
+    pub(super) fn connect(stream: &mut TcpStream, _: &[u8], _: bool, _: u64) -> Result<Option<Box<dyn Connection>>> {
+        send(stream, &Answer(Err(MISSING.to_owned())))?;
+        Ok(None)
     }
 
-    pub(super) fn accept(mut stream: TcpStream, _: bool, _: u64) -> Result<Box<dyn Connection>> {
-        send(&mut stream, &Reply::Refused(MISSING.to_owned()))?;
-        Err(Error::io(MISSING)(std::io::ErrorKind::Unsupported.into()))
+    pub(super) fn accept(_: &mut TcpStream, _: bool, _: u64) -> Result<Result<Box<dyn Connection>, String>> {
+        Ok(Err(MISSING.to_owned()))
     }
 }
 
@@ -310,4 +337,45 @@ fn receive<T: DeserializeOwned>(stream: &mut TcpStream) -> Result<T> {
     let mut body = vec![0; packet::body_bytes(prefix, MAX_PACKET_BYTES)?];
     stream.read_exact(&mut body).map_err(Error::io("waiting for the greeting of a stream's peer"))?;
     Ok(packet::decode_body(&body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Between two ends of which the one that serves tries `tries`.
+    fn made(tries: &[Transport]) -> (Result<Transport>, Result<Transport>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut served = listener.accept().unwrap().0;
+        let (offers, tries) = (tries.to_vec(), tries.to_vec());
+        let dialler = std::thread::spawn(move || {
+            let (config, bell) = (Config::default(), Bell::new().unwrap());
+            let dial =
+                Dial { host: "", config: &config, edge: b"e", transport: None, bell: &bell, limit_bytes: 1 << 20 };
+            greet(dial, stream, offers).map(|made| made.transport())
+        });
+        let Hello { edge, .. } = receive(&mut served).unwrap();
+        let way = Way::Greeting { stream: served, tries, machine: None };
+        let accepted = Arrival { edge, way }.accept(&Bell::new().unwrap(), 1 << 20).map(|made| made.transport());
+        (dialler.join().unwrap(), accepted)
+    }
+
+    #[test]
+    fn where_the_best_does_not_work_the_next_is_taken() {
+        let (dialled, accepted) = made(&[Transport::Shm, Transport::Tcp]);
+        assert_eq!((dialled.unwrap(), accepted.unwrap()), (Transport::Tcp, Transport::Tcp));
+        let ucx = if cfg!(feature = "ucx") { Transport::Ucx } else { Transport::Tcp };
+        let (dialled, accepted) = made(&[Transport::Ucx, Transport::Tcp]);
+        assert_eq!((dialled.unwrap(), accepted.unwrap()), (ucx, ucx));
+    }
+
+    #[test]
+    fn both_ends_are_told_why_nothing_works() {
+        let (dialled, accepted) = made(&[Transport::Shm]);
+        for told in [dialled.unwrap_err().to_string(), accepted.unwrap_err().to_string()] {
+            assert!(told.contains("not on one machine"), "{told}");
+        }
+    }
 }

@@ -6,7 +6,9 @@
 
 pub mod bell;
 pub mod buffer;
+mod choice;
 pub mod connect;
+mod fabric;
 mod frame;
 pub mod memory;
 pub mod shm;
