@@ -373,6 +373,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     for (content, why) in [
         ("02:00:00:00:02:00 nonsense".to_owned(), "line 1: \\\"nonsense\\\" is not an Ethernet address"),
         (format!("\n{} {}", own[1], own[0]), "line 2: this is this host's line, but its ports are, in order"),
+        ("02:00:00:00:02:00=0mbit".to_owned(), "line 1: \\\"0mbit\\\" is not a port's speed"),
         ("ff:ff:ff:ff:ff:ff 02:00:00:00:02:01".to_owned(), "line 1: ff:ff:ff:ff:ff:ff is no address of a single port"),
         ("02:00:00:00:02:00\n02:00:00:00:02:00".to_owned(), "line 2: 02:00:00:00:02:00 is on line 1 already"),
     ] {
