@@ -154,3 +154,81 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::Joining;
+    use super::super::{Sender, transmit::COPY_LIMIT_BYTES};
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
+
+    /// Whether somebody was woken.
+    #[derive(Default)]
+    struct Told(AtomicBool);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_socket_is_told_when_the_keeper_has_sent_in_his_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        peer.set_nonblocking(true).unwrap();
+        let state = State::new(Config::default());
+        state.mailbox.put(Joining::Data { stream, id: 0, rail: 0, replaces: None });
+        let shared = Shared::new(state);
+        // The rest of the keeper does not run: it would wake everybody at its next look.
+        let (session, unsent) = (Arc::downgrade(&shared), shared.unsent.clone());
+        let mut keeper = pin!(send_unsent(&session, &unsent));
+
+        let told = Arc::new(Told::default());
+        let waker = Waker::from(told.clone());
+        let begin = || {
+            let mut sender = Sender::new(shared.clone());
+            Box::pin(async move { sender.send(&[7; COPY_LIMIT_BYTES as usize]).await })
+        };
+        let mut waiting = begin();
+        // Until one has to wait, and nothing that was under way wakes it any more: it asks the socket, and after it the keeper, whom a call
+        // before has told of something unsent.
+        for round in 0.. {
+            assert!(round < 1000, "the socket is never full");
+            told.0.store(false, Ordering::Relaxed);
+            if waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                waiting = begin();
+                continue;
+            }
+            shared.unsent.notify_one();
+            tokio::select! {
+                biased;
+                _ = &mut keeper => unreachable!(),
+                () = tokio::time::sleep(10 * UNSENT_AFTER) => {}
+            }
+            if !told.0.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        let mut buffer = vec![0; 1 << 20];
+        for _ in 0..10_000 {
+            let _ = peer.read(&mut buffer);
+            tokio::select! {
+                biased;
+                _ = &mut keeper => unreachable!(),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+            if shared.lock().tx.current.is_none() {
+                break;
+            }
+        }
+        assert!(shared.lock().tx.current.is_none(), "the keeper has sent it");
+        assert!(told.0.load(Ordering::Relaxed), "and has told who waited");
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    }
+}
