@@ -167,13 +167,19 @@ impl Dir {
         check(unsafe { libc::fchmodat(self.0.as_raw_fd(), name.as_ptr(), mode, 0) })
     }
 
-    /// Locks the directory for this descriptor until it is closed; whether nobody else has it.
+    /// Locks the directory for this descriptor until [`Dir::unlock`], or until it is closed; whether nobody else has it.
     pub(crate) fn lock(&self) -> io::Result<bool> {
         // SAFETY: no memory is involved.
         match check(unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             locked => locked.map(|()| true),
         }
+    }
+
+    /// Ends [`Dir::lock`]. Closing alone does not while a child process that is being started still has a copy of the descriptor.
+    pub(crate) fn unlock(&self) {
+        // SAFETY: no memory is involved.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
     }
 
     pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {

@@ -277,6 +277,7 @@ impl Drop for TreeStore {
             // Only what is empty goes.
             let _ = self.base.remove_dir(&self.folder_name);
         }
+        self.folder.unlock();
     }
 }
 

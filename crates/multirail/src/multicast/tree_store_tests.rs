@@ -5,6 +5,7 @@ use crate::multicast::store_testing::{Snapshot, Temp, content, make_tree, names,
 use multirail_proto::rng::Rng;
 use proptest::prelude::*;
 use std::fs;
+use std::io::{Read, Write};
 
 const PIECE_BYTES: u32 = 1 << 14;
 
@@ -32,6 +33,12 @@ fn complete(source: &SourceStore, store: &TreeStore) -> u32 {
         assert_eq!(store.write(*number, &piece(source, *number)), Ok(Written::New));
     }
     missing.len() as u32
+}
+
+fn complete_but_one(source: &SourceStore, store: &TreeStore) {
+    for number in 1..source.manifest().pieces().count() {
+        assert_eq!(store.write(number, &piece(source, number)), Ok(Written::New));
+    }
 }
 
 fn finish(store: &TreeStore) {
@@ -174,6 +181,33 @@ proptest! {
         finish(&store);
         prop_assert_eq!(&without_root_times(snapshot(&temp.join(arrived))), &expected);
     }
+}
+
+/// A process that is being started has, for a moment, all that its parent has.
+#[test]
+fn a_child_that_is_being_started_does_not_keep_the_folder_locked() {
+    use std::os::unix::process::CommandExt;
+    let temp = Temp::new();
+    let source = file(&temp, "file", 40_000);
+    let store = open(&source, &temp.join("to")).unwrap();
+    complete_but_one(&source, &store);
+    let (ready, is_forked) = std::io::pipe().map(|(reader, writer)| (writer, reader)).unwrap();
+    let (mut done, may_go_on) = std::io::pipe().map(|(reader, writer)| (writer, reader)).unwrap();
+    let mut child = std::process::Command::new("true");
+    // SAFETY: reads and writes only.
+    unsafe {
+        child.pre_exec(move || {
+            (&ready).write_all(&[1])?;
+            (&may_go_on).read_exact(&mut [0])
+        })
+    };
+    let starting = std::thread::spawn(move || child.status());
+    (&is_forked).read_exact(&mut [0]).unwrap();
+    drop(store);
+    let again = open(&source, &temp.join("to"));
+    done.write_all(&[1]).unwrap();
+    assert!(starting.join().unwrap().unwrap().success());
+    assert_eq!(complete(&source, &again.unwrap()), 1);
 }
 
 /// A tree that gets the destination's name: the second time there is a directory of that name.
