@@ -3,7 +3,7 @@
 use multirail::service::{self, Edge, ServeConfig};
 use multirail::session::ListenConfig;
 use multirail::transport::connect::{Dial, connect};
-use multirail::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Transport, wait};
+use multirail::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Transport, next};
 use multirail::{Config, Error, Result, Token};
 use multirail_lab::{Lab, Topology};
 use std::io::{BufRead, BufReader, Read};
@@ -45,16 +45,7 @@ fn dial(host: &str, transport: Option<Transport>) -> (Box<dyn Connection>, Arc<B
 
 fn turn(connection: &mut Box<dyn Connection>, bell: &Bell) -> Result<Message> {
     connection.push(Message { head: [7; HEAD_BYTES], body: vec![5; MESSAGE_BYTES].into() });
-    let end = Instant::now() + HANGS_AFTER;
-    loop {
-        let seen = bell.seen();
-        connection.flush()?;
-        if let Some(message) = connection.pull()? {
-            return Ok(message);
-        }
-        wait(bell, seen, std::iter::once(&mut *connection), None)?;
-        assert!(Instant::now() < end, "nothing happens");
-    }
+    Ok(next(bell, connection, Some(Instant::now() + HANGS_AFTER))?.expect("nothing happens"))
 }
 
 /// This test's program again, in a role of its own; it ends when its stdin does, so never later than this process.
@@ -185,13 +176,12 @@ fn a_sender_that_is_killed_is_an_error_of_its_receiver_over_ucx() {
         server.kill().unwrap();
         server.wait().unwrap();
         let end = Instant::now() + HANGS_AFTER;
+        // What it sent back before it died comes first.
         let error = loop {
-            let seen = bell.seen();
-            if let Err(error) = connection.pull() {
-                break error;
+            match next(&bell, &mut connection, Some(end)) {
+                Err(error) => break error,
+                Ok(message) => assert!(message.is_some(), "nothing happens"),
             }
-            wait(&bell, seen, std::iter::once(&mut connection), None).unwrap();
-            assert!(Instant::now() < end, "nothing happens");
         };
         assert!(matches!(error, Error::Io { .. }), "{error}");
         drop(connection);

@@ -5,7 +5,7 @@
 use super::MAX_MESSAGE_BYTES;
 use crate::error::{Error, Result};
 use crate::transport::connect::{Arrival, Dial, connect};
-use crate::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Pool, Transport, wait};
+use crate::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Pool, Transport, next, wait};
 use crate::{Config, Token, service, session};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -197,16 +197,8 @@ pub(crate) fn measure_edge(arrival: Arrival) -> Result<()> {
     }
 }
 
-/// The next message. What is still to be sent goes on meanwhile.
 fn pull(connection: &mut Box<dyn Connection>, bell: &Arc<Bell>) -> Result<Message> {
-    loop {
-        let seen = bell.seen();
-        connection.flush()?;
-        if let Some(message) = connection.pull()? {
-            return Ok(message);
-        }
-        wait(bell, seen, std::iter::once(&mut *connection), None)?;
-    }
+    next(bell, connection, None)?.ok_or(Error::Closed)
 }
 
 fn all_sent(connection: &mut Box<dyn Connection>, bell: &Arc<Bell>) -> Result<()> {

@@ -97,6 +97,21 @@ pub fn wait<'a>(
     wait_also(bell, seen, connections, Vec::new(), until)
 }
 
+/// The next message, for who waits for nothing but one connection; what is queued is sent meanwhile. `None`: `until` has come.
+pub fn next(bell: &Bell, connection: &mut Box<dyn Connection>, until: Option<Instant>) -> Result<Option<Message>> {
+    loop {
+        let seen = bell.seen();
+        connection.flush()?;
+        if let Some(message) = connection.pull()? {
+            return Ok(Some(message));
+        }
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return Ok(None);
+        }
+        wait(bell, seen, std::iter::once(&mut *connection), until)?;
+    }
+}
+
 /// As [`wait`], and for other descriptors, too.
 pub(crate) fn wait_also<'a>(
     bell: &Bell,
