@@ -138,41 +138,46 @@ static __always_inline __u64 given(const struct choice *c, __u32 i, __u64 ns)
 	return given_ns + behind < c->peer_state->most_ns ? c->peer_state->most_ns - behind : given_ns;
 }
 
+/* When a port, here or there, has finished a packet that is given to it now. */
+static __always_inline __u64 finish(const struct choice *c, __u32 i, __u64 ns)
+{
+	__u64 now = c->packet->now_ns, here = c->host->free_ns[i & (MAX_PORTS - 1)], there = c->peer_state->free_ns[i & (MAX_PORTS - 1)];
+	__u64 from = here > there ? here : there;
+
+	return (from > now ? from : now) + c->packet->bytes * ns / 1024;
+}
+
 /*
  * The port that finishes the packet first; of those that do within `alike_frames` of their own of it, that which has worked least for the peer, so that its
  * ports are used evenly, too. Of ports alike in everything, the next after the stream's last one.
  */
 static __always_inline __u32 best(struct choice *c, __u64 alike_frames)
 {
-	const struct host_state *host = c->host;
-	__u64 now = c->packet->now_ns, bytes = c->packet->bytes, first_ns = ~0ULL, least_ns = ~0ULL;
+	__u64 first_ns = ~0ULL, least_ns = ~0ULL;
 	__u32 ports = c->config->ports, port = 0;
 
 	for (__u32 i = 0; i < MAX_PORTS; i++) {
-		__u64 ns, finish;
+		__u64 finish_ns;
 
 		if (!(c->wanted >> i & 1))
 			continue;
-		ns = host->ns_per_kib[i];
-		finish = (host->free_ns[i] > now ? host->free_ns[i] : now) + bytes * ns / 1024;
-		if (finish < first_ns)
-			first_ns = finish;
+		finish_ns = finish(c, i, pair_ns_per_kib(c, i));
+		if (finish_ns < first_ns)
+			first_ns = finish_ns;
 	}
 	for (__u32 i = 0; i < MAX_PORTS; i++) {
 		__u32 at = c->stream->port + 1 + i;
-		__u64 ns, takes, given_ns;
+		__u64 ns, given_ns;
 
 		if (i >= ports)
 			break;
 		at = (at >= ports ? at - ports : at) & (MAX_PORTS - 1);
 		if (!(c->wanted >> at & 1))
 			continue;
-		ns = host->ns_per_kib[at];
-		takes = bytes * ns / 1024;
-		if ((host->free_ns[at] > now ? host->free_ns[at] : now) + takes > first_ns + alike_frames * FRAME_BYTES * ns / 1024)
-			continue;
 		ns = pair_ns_per_kib(c, at);
-		given_ns = given(c, at, ns) + bytes * ns / 1024;
+		if (finish(c, at, ns) > first_ns + alike_frames * FRAME_BYTES * ns / 1024)
+			continue;
+		given_ns = given(c, at, ns) + c->packet->bytes * ns / 1024;
 		if (given_ns < least_ns) {
 			least_ns = given_ns;
 			port = at;
@@ -511,7 +516,7 @@ static long look_step(__u32 i, struct choice *c)
 static __always_inline void account(struct choice *c, __u32 i)
 {
 	struct port_state *state = bpf_map_lookup_elem(&port_states, &i);
-	__u64 takes, now = c->packet->now_ns, given_ns, ns;
+	__u64 now = c->packet->now_ns, given_ns, here, ns;
 	struct stream *stream = c->stream;
 	struct host_state *host = c->host;
 	__u32 at = i & (MAX_PORTS - 1);
@@ -521,10 +526,12 @@ static __always_inline void account(struct choice *c, __u32 i)
 	__sync_fetch_and_add(&state->packets, 1);
 	__sync_fetch_and_add(&state->bytes, c->packet->bytes);
 	if (c->config->policy == ADAPTIVE) {
-		ns = host->ns_per_kib[at];
-		takes = c->packet->bytes * ns / 1024;
-		host->free_ns[at] = (host->free_ns[at] > now ? host->free_ns[at] : now) + takes;
+		here = host->ns_per_kib[at];
 		ns = pair_ns_per_kib(c, at);
+		/* Where the peer's port is the slower one, its queue is not seen. */
+		if (ns > here)
+			c->peer_state->free_ns[at] = (c->peer_state->free_ns[at] > now ? c->peer_state->free_ns[at] : now) + c->packet->bytes * ns / 1024;
+		host->free_ns[at] = (host->free_ns[at] > now ? host->free_ns[at] : now) + c->packet->bytes * here / 1024;
 		given_ns = given(c, at, ns) + c->packet->bytes * ns / 1024;
 		c->peer_state->given_ns[at] = given_ns;
 		if (given_ns > c->peer_state->most_ns)

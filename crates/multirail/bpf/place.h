@@ -75,6 +75,7 @@ struct peer_state {
 	__u64 held; /* and of those that nobody else may have yet */
 	__u32 streams;
 	__u32 slow; /* mask of the ports to it that are clearly slower than the fastest */
+	__u64 free_ns[MAX_PORTS]; /* when the peer's port will have taken what it was given by this host, where it is slower than this host's */
 	__u64 given_ns[MAX_PORTS]; /* how long each port, here or there, has worked for this peer */
 	struct slot slots[SLOTS];
 };

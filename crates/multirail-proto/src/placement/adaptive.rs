@@ -96,18 +96,17 @@ fn is_busy(stream: &mut Stream, packet: &Packet) -> bool {
 /// worked least for the peer.
 /// Of ports alike in everything, the next after the stream's last one.
 fn best(ports: &[Port], wanted: Mask, peer: &Peer, last: u32, packet: &Packet, alike_frames: u64) -> u32 {
-    let takes_ns = |port: u32| u64::from(packet.bytes) * ns_per_kib(ports, port) / 1024;
-    let finish_ns = |port: u32| ports[port as usize].free_ns(packet.now_ns) + takes_ns(port);
+    let pair_ns = |port: u32| peer.pair_ns_per_kib(port as usize, ns_per_kib(ports, port));
+    let takes_ns = |port: u32| u64::from(packet.bytes) * pair_ns(port) / 1024;
+    let free_ns = |port: u32| ports[port as usize].free_ns(packet.now_ns).max(peer.free_ns[port as usize]);
+    let finish_ns = |port: u32| free_ns(port) + takes_ns(port);
     let count = ports.len() as u32;
     let Some(first) = wanted.ports().filter(|port| *port < count).min_by_key(|port| finish_ns(*port)) else { return 0 };
-    let until_ns = |port: u32| finish_ns(first) + alike_frames * FRAME_BYTES * ns_per_kib(ports, port) / 1024;
+    let until_ns = |port: u32| finish_ns(first) + alike_frames * FRAME_BYTES * pair_ns(port) / 1024;
     let in_turn = (last + 1..last + 1 + count).map(|port| port % count);
     in_turn
         .filter(|port| wanted.has(*port) && finish_ns(*port) <= until_ns(*port))
-        .min_by_key(|port| {
-            let ns = peer.pair_ns_per_kib(*port as usize, ns_per_kib(ports, *port));
-            peer.given(*port as usize, ns) + u64::from(packet.bytes) * ns / 1024
-        })
+        .min_by_key(|port| peer.given(*port as usize, pair_ns(*port)) + takes_ns(*port))
         .unwrap_or(first)
 }
 
@@ -209,9 +208,12 @@ impl Peer {
         self.given_ns[port].max(self.most_ns.saturating_sub(behind))
     }
 
-    /// `ns_per_kib`: of this host's port.
-    pub(super) fn add_work(&mut self, port: usize, ns_per_kib: u64, bytes: u64) {
+    /// `ns_per_kib`: of this host's port. Where the peer's is the slower one, its queue is not seen.
+    pub(super) fn add_work(&mut self, port: usize, ns_per_kib: u64, now_ns: u64, bytes: u64) {
         let ns = self.pair_ns_per_kib(port, ns_per_kib);
+        if ns > ns_per_kib {
+            self.free_ns[port] = self.free_ns[port].max(now_ns) + bytes * ns / 1024;
+        }
         self.given_ns[port] = self.given(port, ns) + bytes * ns / 1024;
         self.most_ns = self.most_ns.max(self.given_ns[port]);
     }

@@ -90,6 +90,8 @@ pub struct Peer {
     pub usable: Mask,
     /// What its ports need for a KiB at the speed that it tells of; 0 where it tells of none.
     pub ns_per_kib: [u64; MAX_PORTS],
+    /// When its port will have taken what it was given by this host, where it is slower than this host's.
+    pub(super) free_ns: [u64; MAX_PORTS],
     pub(super) given_ns: [u64; MAX_PORTS],
     pub(super) most_ns: u64,
     /// When the stream that has a slot was last busy.
@@ -113,6 +115,7 @@ impl Peer {
         Peer {
             usable,
             ns_per_kib: [0; MAX_PORTS],
+            free_ns: [0; MAX_PORTS],
             given_ns: [0; MAX_PORTS],
             most_ns: 0,
             busy_ns: [0; SLOTS],
@@ -216,7 +219,7 @@ impl Host {
         if self.policy == Policy::Adaptive {
             let takes = u64::from(packet.bytes) * port.ns_per_kib() / 1024;
             port.add_work(packet.now_ns, takes);
-            peer.add_work(number as usize, port.ns_per_kib(), u64::from(packet.bytes));
+            peer.add_work(number as usize, port.ns_per_kib(), packet.now_ns, u64::from(packet.bytes));
         }
         if let Some(stream) = stream {
             if packet.is_last && self.policy == Policy::Adaptive {

@@ -194,6 +194,21 @@ fn a_slow_port_of_the_peer_gets_what_it_can_carry_though_nothing_waits_here() {
     }
 }
 
+/// A stream that fills the other ports must not spill over to it, though its own end here is free.
+#[test]
+fn a_port_that_is_slow_at_the_peer_only_gets_no_more_than_it_can_carry() {
+    let mut host = host(Policy::Adaptive, 2);
+    let mut peer = Peer::new(Mask::first(2));
+    peer.ns_per_kib[1] = 10 * NS_PER_KIB;
+    let (mut stream, mut carried) = (Stream::default(), [0_u64; 2]);
+    for frame in 0..11_000_u64 {
+        // Twice what the first can carry.
+        let packet = bulk(1 + frame * 1514 * NS_PER_KIB / 1024 / 2);
+        carried[host.decide(&mut peer, Some(&mut stream), &packet).expect("ports that work").port as usize] += 1;
+    }
+    assert!(carried[1].abs_diff(1_000) < 50, "{carried:?}");
+}
+
 #[test]
 fn no_stream_is_kept_to_a_port_that_needs_a_quarter_more_than_the_fastest() {
     for (slow, ports) in [(NS_PER_KIB * 124 / 100, 1), (NS_PER_KIB * 125 / 100, 2)] {

@@ -95,6 +95,7 @@ pub(super) struct Peer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerState {
     counts: [u64; 5],
+    free: [u64; MAX_PORTS],
     /// How long each port has worked for this peer, in nanoseconds, where the policy is `adaptive`.
     pub(super) given: [u64; MAX_PORTS],
     slots: [[u64; 2]; SLOTS],
@@ -102,7 +103,7 @@ pub(super) struct PeerState {
 
 impl Default for PeerState {
     fn default() -> Self {
-        Self { counts: [0; 5], given: [0; MAX_PORTS], slots: [[0; 2]; SLOTS] }
+        Self { counts: [0; 5], free: [0; MAX_PORTS], given: [0; MAX_PORTS], slots: [[0; 2]; SLOTS] }
     }
 }
 
