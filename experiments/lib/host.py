@@ -50,8 +50,6 @@ def describe(multirail):
         return pathlib.Path(path).read_text().strip()
 
     models = [line.split(":")[1].strip() for line in read("/proc/cpuinfo").splitlines() if "model name" in line]
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True,
-                            cwd=pathlib.Path(__file__).parent)
     return {
         "kind": "host",
         "date": datetime.date.today().isoformat(),
@@ -61,5 +59,14 @@ def describe(multirail):
         "kernel": platform.release(),
         "congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control"),
         "version": subprocess.check_output([multirail, "--version"], text=True).split()[-1],
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit(),
     }
+
+
+def commit():
+    """Which one is checked out, and whether anything that is measured, or measures, is not as in it: what earlier runs wrote is neither."""
+    folder = pathlib.Path(__file__).parents[1]
+    name = subprocess.run(["git", "describe", "--always"], capture_output=True, text=True, cwd=folder).stdout.strip()
+    written = [f":(exclude){path}" for path in ("RESULTS.md", "*/README.md", "*/runs/*")]
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ":/", *written], capture_output=True, cwd=folder)
+    return (name or "unknown") + ("-dirty" if changed.returncode == 1 else "")
