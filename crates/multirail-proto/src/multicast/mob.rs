@@ -2,7 +2,7 @@
 //! mob passes the pieces round.
 //!
 //! As in the paper a share stays with its owner: if that host dies, the pieces that it had not brought in are missing in its
-//! cluster. [`super::adaptive`] is for a world in which hosts die.
+//! cluster. [`super::adaptive`] is for a world in which hosts die. A link that is lost is made again: the paper's were not.
 
 use super::members::{MemberId, Members};
 use super::message::Message;
@@ -10,13 +10,15 @@ use super::node::{Input, Node, Output};
 use super::pieces::{PieceSet, Pieces};
 use super::sync::Sync;
 use crate::rng::Rng;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Local peers, and global peers, that a host looks for itself (phases 1 and 2).
 const PEERS: usize = 5;
 /// Requests under way at one peer (section 2.5).
 const REQUESTS: usize = 5;
+/// How long to wait before a lost link is made again.
+const AGAIN_US: u64 = 1_000_000;
 
 /// One host's part in MOB.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub struct Mob {
     busy: PieceSet,
     /// This host's mob share; none in the root's cluster, where everything is to be had next door.
     share: PieceSet,
+    /// The peers that this host has looked for.
+    chosen: BTreeSet<MemberId>,
+    /// Those of them that it has lost, and when to look for them again.
+    again_us: BTreeMap<MemberId, u64>,
     peers: BTreeMap<MemberId, Peer>,
     sync: Sync,
     rng: Rng,
@@ -51,7 +57,20 @@ impl Mob {
         let sync = Sync::new(&members, me);
         let rng = Rng::new(seed ^ u64::from(me).wrapping_mul(0x9e37_79b9));
         let busy = held.clone();
-        Self { members, me, pieces: count, held, busy, share, peers: BTreeMap::new(), sync, rng, out: VecDeque::new() }
+        Self {
+            members,
+            me,
+            pieces: count,
+            held,
+            busy,
+            share,
+            chosen: BTreeSet::new(),
+            again_us: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            sync,
+            rng,
+            out: VecDeque::new(),
+        }
     }
 
     /// Phases 1 and 2: five of the cluster, and five of those with the same rank elsewhere.
@@ -62,12 +81,23 @@ impl Mob {
         let globals = clusters.filter(|c| *c != mine).map(|c| self.members.counterpart(self.me, c)).collect();
         for mut candidates in [locals, globals] {
             for peer in choose(&mut candidates, PEERS, &mut self.rng) {
+                self.chosen.insert(peer);
                 self.out.push_back(Output::Connect(peer));
             }
         }
     }
 
+    /// Looks for lost peers again.
+    fn wake(&mut self, now_us: u64) {
+        let due: Vec<_> = self.again_us.iter().filter(|(_, at)| **at <= now_us).map(|(peer, _)| *peer).collect();
+        for peer in due {
+            self.again_us.remove(&peer);
+            self.out.push_back(Output::Connect(peer));
+        }
+    }
+
     fn up(&mut self, peer: MemberId) {
+        self.again_us.remove(&peer);
         let share = share(&self.members, peer, self.pieces);
         self.peers.insert(peer, Peer { has: PieceSet::none(self.pieces), share, asked: Vec::new() });
         if !self.held.is_empty() {
@@ -75,7 +105,14 @@ impl Mob {
         }
     }
 
-    fn down(&mut self, peer: MemberId) {
+    fn down(&mut self, now_us: u64, peer: MemberId) {
+        if self.chosen.contains(&peer) {
+            self.again_us.insert(peer, now_us + AGAIN_US);
+        }
+        self.forget(peer);
+    }
+
+    fn forget(&mut self, peer: MemberId) {
         if let Some(peer) = self.peers.remove(&peer) {
             for piece in peer.asked {
                 if !self.held.contains(piece) {
@@ -146,7 +183,7 @@ impl Mob {
 }
 
 impl Node for Mob {
-    fn handle(&mut self, _: u64, input: Input) {
+    fn handle(&mut self, now_us: u64, input: Input) {
         match input {
             Input::Start => self.find_peers(),
             Input::Up(peer) => {
@@ -154,7 +191,7 @@ impl Node for Mob {
                 self.sync.up(peer);
             }
             Input::Down(peer) => {
-                self.down(peer);
+                self.down(now_us, peer);
                 self.sync.down(peer);
             }
             Input::Message(from, message) => {
@@ -162,11 +199,13 @@ impl Node for Mob {
                 self.message(from, message);
             }
             Input::Stored { from, piece } => self.stored(from, piece),
-            Input::Bad { from, .. } => self.down(from),
-            Input::Sent { .. } | Input::Wake => {}
+            Input::Bad { from, .. } => self.forget(from),
+            Input::Wake => self.wake(now_us),
+            Input::Sent { .. } => {}
         }
-        // Phase 4.
+        // Phase 4: who still misses something looks for this host.
         if self.held.is_full() {
+            self.again_us.clear();
             self.sync.done();
         }
     }
@@ -176,7 +215,7 @@ impl Node for Mob {
     }
 
     fn wake_at_us(&self) -> Option<u64> {
-        None
+        self.again_us.values().min().copied()
     }
 
     fn held(&self) -> &PieceSet {

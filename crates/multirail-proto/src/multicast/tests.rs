@@ -149,6 +149,20 @@ impl World {
         }
     }
 
+    /// A link is lost, with all that was under way on it; both hosts live.
+    fn cut(&mut self, which: prop::sample::Index) {
+        let links: Vec<_> = self.links.iter().copied().collect();
+        if links.is_empty() {
+            return;
+        }
+        let (a, b) = links[which.index(links.len())];
+        self.queues.remove(&(a, b));
+        self.queues.remove(&(b, a));
+        self.links.remove(&(a, b));
+        self.tell(a, Input::Down(b));
+        self.tell(b, Input::Down(a));
+    }
+
     fn revive(&mut self, who: MemberId) {
         if let Some(held) = self.kept.remove(&who) {
             self.nodes[who as usize] = Some(self.node(who, held));
@@ -250,6 +264,22 @@ proptest! {
         if method == Method::Adaptive {
             prop_assert_eq!(world.finished.len(), world.nodes.len());
         }
+    }
+
+    #[test]
+    fn lost_links_are_made_again(
+        method in method(), sizes in prop::collection::vec(1u32..10, 2..5), pieces in 1u32..150, seed: u64,
+        cuts in prop::collection::vec((0usize..300, any::<prop::sample::Index>()), 1..40),
+    ) {
+        let mut world = World::new(method, &sizes, pieces, seed);
+        for (after, which) in cuts {
+            for _ in 0..after {
+                world.step();
+            }
+            world.cut(which);
+        }
+        world.run(300_000);
+        prop_assert!(world.complete(), "not complete");
     }
 
     #[test]
