@@ -2,7 +2,8 @@
 //! mob passes the pieces round.
 //!
 //! As in the paper a share stays with its owner: if that host dies, the pieces that it had not brought in are missing in its
-//! cluster. [`super::adaptive`] is for a world in which hosts die. A link that is lost is made again: the paper's were not.
+//! cluster. [`super::adaptive`] is for a world in which hosts die. A link that is lost is made again, of which the paper says
+//! nothing.
 
 use super::members::{MemberId, Members};
 use super::message::Message;

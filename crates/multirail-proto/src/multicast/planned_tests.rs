@@ -243,13 +243,15 @@ proptest! {
         net.finished.remove(&victim);
         let (before, kept) = (net.came.len(), if keeps { held } else { PieceSet::none(count) });
         net.revive(victim, kept.clone());
-        // Retries stop when all is done, so this ends.
-        net.run_until(u64::MAX);
-        // Parents that had finished by then do not ask for it any more: they are told that it is there.
+        // Who has not finished asks for it again by then; who has does not any more, and is told that it is there.
+        net.run_until(net.now_us + MAX_RETRY_US);
         for tree in net.routes.trees() {
             let parent = net.routes.parent(tree, victim).unwrap();
-            net.connect(parent, victim);
+            if net.finished.contains(&parent) {
+                net.connect(parent, victim);
+            }
         }
+        // Retries stop when all is done, so this ends.
         net.run_until(u64::MAX);
         net.assert_all_have_all();
         let mut once = kept;
