@@ -265,3 +265,30 @@ pub async fn dial(
     stream.set_nodelay(true)?;
     Ok(stream)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_channel_does_not_wait_long_for_acknowledgements() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = ChannelSocket::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        for (option, at_most) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
+            let (mut value, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+            let (fd, place) = (socket.fd.get_ref().as_raw_fd(), (&raw mut value).cast());
+            // SAFETY: the kernel writes an int to the pointer, which is valid for that.
+            if unsafe { libc::getsockopt(fd, libc::SOL_TCP, option, place, &mut length) } != 0 {
+                println!(
+                    "skipped: the kernel has no TCP option {option} (Linux 6.15 has): {}",
+                    io::Error::last_os_error()
+                );
+                return;
+            }
+            // The kernel counts in ticks of its clock.
+            let tick_us = 10_000;
+            assert!((value - at_most.as_micros() as libc::c_int).abs() <= tick_us, "{option}: {value}");
+        }
+    }
+}

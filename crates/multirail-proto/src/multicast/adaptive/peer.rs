@@ -3,10 +3,10 @@
 use super::super::pieces::PieceSet;
 use std::collections::VecDeque;
 
-/// Requests under way at a peer before anything is known of it; at one next door always.
-const FIRST_WINDOW: usize = 4;
+/// Requests under way at a peer next door.
 const LOCAL_WINDOW: usize = 8;
-/// Never fewer: one on its way and one behind it.
+/// Elsewhere never fewer, one on its way and one behind it, and not more before anything is known of it: of small data, all would be asked
+/// of a slow link before others have it.
 pub(super) const MIN_WINDOW: usize = 2;
 /// Never more.
 const MAX_WINDOW: usize = 512;
@@ -141,7 +141,7 @@ impl Peer {
             refused_us: None,
             owed: 0,
             waits: none,
-            pipe: Pipe::new(if local { LOCAL_WINDOW } else { FIRST_WINDOW }),
+            pipe: Pipe::new(if local { LOCAL_WINDOW } else { MIN_WINDOW }),
         }
     }
 }
