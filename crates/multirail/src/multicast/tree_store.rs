@@ -11,8 +11,17 @@
 mod finish;
 #[path = "tree_store_open.rs"]
 mod open;
+#[cfg(test)]
+#[path = "tree_store_resume_tests.rs"]
+mod resume_tests;
 #[path = "tree_store_space.rs"]
 mod space;
+#[cfg(test)]
+#[path = "tree_store_space_tests.rs"]
+mod space_tests;
+#[cfg(test)]
+#[path = "tree_store_testing.rs"]
+mod testing;
 #[cfg(test)]
 #[path = "tree_store_tests.rs"]
 mod tests;
