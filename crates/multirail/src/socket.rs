@@ -70,9 +70,9 @@ impl ChannelSocket {
                 .with_interval(Duration::from_secs(1))
                 .with_retries(3),
         )?;
-        for (option, at_most) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
+        for (option, time) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
             // Older kernels know neither.
-            let _ = set_option(&stream, option, at_most.as_micros() as libc::c_int);
+            let _ = set_option(&stream, option, time.as_micros() as libc::c_int);
         }
         // SAFETY: the stream owns its descriptor and never changes or closes it before it is dropped.
         let this = Self { fd: unsafe { AsyncFd::register(stream) }?, patient: Cell::new(false) };
@@ -275,7 +275,7 @@ mod tests {
     async fn a_channel_does_not_wait_long_for_acknowledgements() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = ChannelSocket::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
-        for (option, at_most) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
+        for (option, time) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
             let (mut value, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
             let (fd, place) = (socket.fd.get_ref().as_raw_fd(), (&raw mut value).cast());
             // SAFETY: the kernel writes an int to the pointer, which is valid for that.
@@ -288,7 +288,7 @@ mod tests {
             }
             // The kernel counts in ticks of its clock.
             let tick_us = 10_000;
-            assert!((value - at_most.as_micros() as libc::c_int).abs() <= tick_us, "{option}: {value}");
+            assert!((value - time.as_micros() as libc::c_int).abs() <= tick_us, "{option}: {value}");
         }
     }
 }
