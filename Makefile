@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test test-ucx bench experiments check fuzz clean
+.PHONY: setup build demo test test-ucx regress bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -21,15 +21,19 @@ build: $(READY)/base
 demo: build
 	@scripts/demo $(BIN)
 
+# Ends with a table of skipped tests. FORBID_SKIPS=1: a skipped test that this machine could run is a failure.
 test: $(READY)/base
-	cargo test --workspace --locked --no-fail-fast
-	python3 -B -m unittest discover -s experiments/tests
+	@scripts/test $(if $(FORBID_SKIPS),--forbid-avoidable-skips)
 
 # Edges over UCX: a cargo feature, so that nothing else needs its libraries.
 test-ucx: $(READY)/ucx
 	cargo test --locked -p multirail --features ucx --lib -- bench::curve
 
-# Every figure of README.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
+# Measures whether anything got slower: ratios to peers, with floors (scripts/regress/floors.toml). Below four minutes.
+regress: build $(READY)/regress
+	@python3 -B scripts/regress $(BIN)
+
+# Every value of docs/benchmarks.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
 bench: build $(READY)/bench
 	cargo build --release --locked -p multirail --example events
@@ -38,8 +42,9 @@ bench: build $(READY)/bench
 
 # Edges by UCX, too, where its headers are; else these lines are skipped and say so.
 UCX = $(if $(wildcard /usr/include/ucp/api/ucp.h),--features multirail/ucx)
-# The papers' figures drawn again, with other programs' lines in them: experiments/RESULTS.md. QUICK=1: fewer sizes and repeats,
-# below five minutes, results below target/. ONLY: a pattern of paper/folder.
+# The papers' figures drawn again, with other programs' lines in them: experiments/RESULTS.md. peers/messages also draws the
+# figure of README.md. QUICK=1: fewer sizes and repeats, below five minutes, results below target/. ONLY: a pattern of
+# paper/folder.
 experiments: $(READY)/base $(READY)/experiments $(READY)/edges
 	cargo build --release --locked $(UCX) -p multirail-cli -p multirail -p microscope --bin multirail --bin microscope --example datacutter
 	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
@@ -48,9 +53,14 @@ experiments: $(READY)/base $(READY)/experiments $(READY)/edges
 check: $(READY)/check
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo check --manifest-path fuzz/Cargo.toml --no-default-features --target-dir target --locked
+	cargo clippy -p multirail --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude multirail-cli --no-deps --locked
-	scripts/check-dependencies
+	target/tools/bin/cargo-deny --locked check licenses bans sources
+	target/tools/bin/cargo-deny --locked --manifest-path crates/multirail-proto/Cargo.toml --config crates/multirail-proto/deny.toml check bans
 	scripts/build-bpf --check
+	target/tools/bin/ruff check experiments
+	target/tools/bin/ruff format --check experiments
 
 # Each fuzz target for FUZZ_SECONDS. Needs a nightly toolchain and cargo-fuzz, which take minutes to install: not done here.
 FUZZ_SECONDS ?= 60

@@ -1,7 +1,3 @@
 #![no_main]
 
-#[path = "../checks.rs"]
-#[allow(dead_code)]
-mod checks;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::hello(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| multirail_fuzz_checks::hello(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| multirail::transport::shm::read_any(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| multirail::pipeline::edge::read_any(bytes));

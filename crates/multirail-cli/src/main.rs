@@ -1,7 +1,11 @@
-//! The `multirail` command: arguments in, one printer out. No algorithms live here.
+//! The `multirail` command. It parses arguments, calls the library and prints; it has no
+//! algorithms.
 
 mod commands;
+mod escape;
+mod hints;
 mod interrupt;
+mod keys;
 mod printer;
 mod progress;
 mod ssh;
@@ -16,19 +20,24 @@ use usage::Usage;
 #[derive(Parser)]
 #[command(name = "multirail", version, propagate_version = true, after_help = EXIT_CODES)]
 struct Cli {
-    /// Print results as JSON on stdout, one object a line
+    /// Print results as JSON on stdout, one object per line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, the reason is on stderr; 2 the command line was wrong.";
+const EXIT_CODES: &str =
+    "Exit codes: 0 success; 1 failure, with the reason on stderr; 2 a mistake in the command line.";
 
 #[derive(Subcommand)]
 enum Command {
     Serve(commands::serve::ServeArgs),
+    Token(commands::token::TokenArgs),
+    Id(commands::id::IdArgs),
     Cp(commands::cp::CpArgs),
+    #[command(hide = true)]
+    CopyServer(commands::copy_server::CopyServerArgs),
     Bcast(commands::bcast::BcastArgs),
     Pipeline(commands::pipeline::PipelineArgs),
     Rails(commands::rails::RailsArgs),
@@ -42,10 +51,13 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let printer = Printer::new(cli.json);
     let filter = tracing_subscriber::EnvFilter::try_from_env("MULTIRAIL_LOG").unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| escape::LogLine).with_target(false).init();
     let outcome = match cli.command {
         Command::Serve(args) => commands::serve::run(args, &printer),
+        Command::Token(args) => commands::token::run(args, &printer),
+        Command::Id(args) => commands::id::run(args, &printer),
         Command::Cp(args) => commands::cp::run(args, &printer),
+        Command::CopyServer(args) => commands::copy_server::run(args, &printer),
         Command::Bcast(args) => commands::bcast::run(args, &printer),
         Command::Pipeline(args) => commands::pipeline::run(args, &printer),
         Command::Rails(args) => commands::rails::run(args, &printer),

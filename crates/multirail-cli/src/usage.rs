@@ -1,15 +1,15 @@
-//! The command line, or a file that it names, was wrong: exit code 2.
+//! Errors in the command line or in a file that it names. Their exit code is 2.
 
 use std::fmt;
 
-/// What is wrong. As the error of a command it makes the exit code 2.
+/// A usage error. As the error of a command, it sets the exit code to 2.
 #[derive(Debug)]
 pub struct Usage(String);
 
 impl Usage {
-    /// For `map_err`.
+    /// A usage error with the text of another error and its causes, for `map_err`.
     pub fn of(error: impl fmt::Display) -> anyhow::Error {
-        Usage(error.to_string()).into()
+        Usage(format!("{error:#}")).into()
     }
 }
 

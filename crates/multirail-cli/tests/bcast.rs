@@ -1,20 +1,21 @@
-//! `multirail bcast` as its user meets it: exit codes, what is on stdout and what on stderr, and servers that end.
+//! `multirail bcast` as a user runs it: exit codes, stdout, stderr, and the end of its servers.
 
 mod common;
 
-use common::{MULTIRAIL, Place, listening, nobody, stderr};
+use common::{MULTIRAIL, Place, listening, stderr, unreachable};
 use multirail_lab::Lab;
+use multirail_testing::{Requirement, skip};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 impl Place {
     fn bcast(&self, args: &[&str]) -> Output {
         self.multirail(&["bcast"]).args(args).output().unwrap()
     }
 
-    /// A file that is no multiple of anything.
+    /// A file whose length is a multiple of no piece.
     fn source(&self) -> Vec<u8> {
         let mut state = 7u32;
         let bytes: Vec<u8> = (0..1_300_001)
@@ -35,7 +36,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn three_hosts_get_a_file_and_the_summary_says_so() {
+fn three_hosts_receive_a_file_and_the_summary_reports_it() {
     let mut place = Place::new("three");
     let bytes = place.source();
     let (x, y, z) = (place.serve("x", &[]), place.serve("y", &[]), place.serve("z", &[]));
@@ -59,7 +60,7 @@ fn three_hosts_get_a_file_and_the_summary_says_so() {
     for name in ["x", "y", "z"] {
         assert!(fs::read(place.path(name).join("copy")).unwrap() == bytes, "{name}");
     }
-    // The same to people, with a tree, and clusters found by measuring.
+    // The same as text, with a tree and measured clusters.
     fs::create_dir_all(place.path("tree/below")).unwrap();
     fs::write(place.path("tree/below/file"), "x").unwrap();
     let without = place.bcast(&["tree", "--to", "copies", "--hosts", &x]);
@@ -68,15 +69,15 @@ fn three_hosts_get_a_file_and_the_summary_says_so() {
     let tree = place.bcast(&["-r", "tree", "--to", "copies", "--hosts", &[x, y, z].join(",")]);
     assert_eq!(tree.status.code(), Some(0), "{}", stderr(&tree));
     let said = String::from_utf8_lossy(&tree.stdout);
-    assert!(said.starts_with("3 of 3 hosts have all 1 B in "), "{said}");
-    assert_eq!(fs::read_to_string(place.path("z/copies/below/file")).unwrap(), "x");
+    assert!(said.starts_with("3 of 3 hosts are complete: 1 B in "), "{said}");
+    assert_eq!(fs::read_to_string(place.path("z/copies/tree/below/file")).unwrap(), "x");
 }
 
 #[test]
-fn a_host_that_is_not_there_is_named_and_the_others_complete() {
+fn an_absent_host_is_named_and_the_others_complete() {
     let mut place = Place::new("absent");
     let bytes = place.source();
-    let (x, y, gone) = (place.serve("x", &[]), place.serve("y", &[]), nobody());
+    let (x, y, gone) = (place.serve("x", &[]), place.serve("y", &[]), unreachable());
     let hosts = [x.as_str(), &gone, &y].join(",");
     let done = place.bcast(&["--json", "src", "--to", "copy", "--hosts", &hosts]);
     assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
@@ -87,11 +88,11 @@ fn a_host_that_is_not_there_is_named_and_the_others_complete() {
     assert_eq!(host["address"].as_str(), Some(gone.as_str()));
     assert!(host["reason"].as_str().unwrap().contains("cannot reach"), "{host}");
     assert!(fs::read(place.path("y/copy")).unwrap() == bytes);
-    // And to people.
+    // As text.
     let done = place.bcast(&["src", "--to", "copy", "--hosts", &hosts]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(stderr(&done).contains(&format!("error: {gone} has not the whole: ")), "{}", stderr(&done));
-    assert!(String::from_utf8_lossy(&done.stdout).starts_with("2 of 3 hosts have all 1.2 MiB in "));
+    assert!(stderr(&done).contains(&format!("error: {gone} is incomplete: ")), "{}", stderr(&done));
+    assert!(String::from_utf8_lossy(&done.stdout).starts_with("2 of 3 hosts are complete: 1.2 MiB in "));
 }
 
 #[test]
@@ -114,10 +115,10 @@ fn a_plan_is_shown_and_nothing_is_sent() {
     // To c: 40 directly, 8 by b.
     assert!((plan["bound_mbit_s"].as_f64().unwrap() - 48.0).abs() < 1e-6, "{plan}");
     assert!(!place.path("x/c").exists() && !place.path("y/c").exists());
-    let measured = place.bcast(&["src", "--to", "c", "--plan", "--hosts", &format!("{x},{y},{}", nobody())]);
+    let measured = place.bcast(&["src", "--to", "c", "--plan", "--hosts", &format!("{x},{y},{}", unreachable())]);
     assert_eq!(measured.status.code(), Some(0), "{}", stderr(&measured));
     let text = String::from_utf8_lossy(&measured.stdout);
-    assert!(text.contains("self (root)") && text.contains(" is not there: cannot reach "), "{text}");
+    assert!(text.contains("self (root)") && text.contains(" is absent: cannot reach "), "{text}");
 }
 
 #[test]
@@ -129,21 +130,24 @@ fn a_wrong_command_line_is_exit_code_2() {
     place.write("odd", "node1 weight=3\n");
     place.write("rates", "1-2=fast\n");
     for (args, why) in [
-        (&["src", "--to", "x"][..], "Give --hosts FILE"),
+        (&["src", "--to", "x"][..], "use --hosts FILE"),
         (&["src", "--hosts", "node1"], "--to <DEST>"),
         (&["src", "--to", "x", "--hosts", "twice"], "twice: line 4: node1:7717 is in line 1 already"),
-        (&["src", "--to", "x", "--hosts", "half"], "node2 has no cluster and others have"),
-        (&["src", "--to", "x", "--hosts", "odd"], "odd: line 1: \"weight=3\" is not known"),
+        (&["src", "--to", "x", "--hosts", "half"], "node2 has no cluster, but other hosts have one"),
+        (&["src", "--to", "x", "--hosts", "odd"], "odd: line 1: \"weight=3\" is unknown"),
         (&["src", "--to", "x", "--hosts", "./absent"], "cannot read ./absent"),
         (&["src", "--to", "x", "--hosts", "a,b,a"], "item 3: a is in item 1 already"),
         (&["src", "--to", "x", "--hosts", "self"], "this host is the only one"),
         (&["src", "--to", "x", "--hosts", "b,-oProxyCommand=x"], "does not begin with '-'"),
-        (&["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;c"], "\"c\", which is not in --hosts"),
-        (&["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;;b"], "cluster 2 of --clusters has no host"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;c"], "\"c\", which is not in the list of hosts"),
+        (
+            &["src", "--to", "x", "--hosts", "a,b", "--clusters", "a;;b"],
+            "cluster 2 in the list of clusters has no host",
+        ),
         (&["src", "--to", "x", "--hosts", "a,b", "--cluster-by", "rack"], "write subnet"),
-        (&["src", "--to", "x", "--hosts", "a,b", "--method", "best"], "no multicast method is called"),
-        (&["src", "--to", "x", "--hosts", "a,b", "--method", "balanced"], "give them by --bandwidth FILE"),
-        (&["src", "--to", "/x", "--hosts", "a,b"], "leave out the first `/`"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--method", "best"], "unknown multicast method `best`"),
+        (&["src", "--to", "x", "--hosts", "a,b", "--method", "balanced"], "give them with --bandwidth FILE"),
+        (&["src", "--to", "/x", "--hosts", "a,b"], "remove the first `/`"),
         (
             &["src", "--to", "x", "--hosts", "127.0.0.1:9", "--clusters", "127.0.0.1:9,self", "--bandwidth", "rates"],
             "--bandwidth rates: line 1: \"1-2=fast\"",
@@ -172,55 +176,52 @@ fn servers_over_ssh_are_started_and_end() {
     let log = place.ssh_log();
     assert_eq!(log.lines().filter(|l| l.starts_with("began ")).count(), 2, "{log}");
     assert!(log.lines().any(|l| l == "ended 0"), "the server ended by itself: {log}");
-    // Hex of 256 bits would be the token.
+    // The token would be 256 bits in hexadecimal digits.
     let longest = log.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap();
     assert!(longest < 32, "no token on a command line: {log}");
 
-    let nobody = place.bcast(&["src", "--to", "x", "--hosts", "127.0.0.9", &ssh]);
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(stderr(&nobody).contains("no host can be reached; the first one"), "{}", stderr(&nobody));
+    let unreachable = place.bcast(&["src", "--to", "x", "--hosts", "127.0.0.9", &ssh]);
+    assert_eq!(unreachable.status.code(), Some(1));
+    assert!(stderr(&unreachable).contains("no host can be reached; the first error"), "{}", stderr(&unreachable));
 }
 
 #[test]
 fn a_server_with_its_token_from_stdin_ends_with_it() {
     let place = Place::new("stdin");
     let serve = |secret: &str| {
-        let mut serve = Command::new(MULTIRAIL);
+        let mut serve = common::multirail();
         serve.args(["--json", "serve", "--listen", "127.0.0.1:0", "--token-file", "-"]).current_dir(&place.dir);
         let server = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         writeln!(server.stdin.as_ref().unwrap(), "{secret}").unwrap();
         server
     };
-    let mut server = serve("a secret of the test");
+    let mut server = serve(&place.token());
     let address = listening(&mut server);
-    fs::write(place.path("token"), "a secret of the test").unwrap();
     let plan = ["bcast", "token", "--to", "x", "--plan", "--hosts", &address, "--token-file", "token"];
-    let plan = Command::new(MULTIRAIL).args(plan).current_dir(&place.dir).output().unwrap();
-    assert!(!String::from_utf8_lossy(&plan.stdout).contains("is not there"), "{plan:?}");
-    assert!(server.try_wait().unwrap().is_none(), "it serves as long as its stdin is open");
+    let plan = common::multirail().args(plan).current_dir(&place.dir).output().unwrap();
+    assert!(!String::from_utf8_lossy(&plan.stdout).contains("is absent"), "{plan:?}");
+    assert!(server.try_wait().unwrap().is_none(), "it serves while its stdin is open");
     drop(server.stdin.take());
     assert_eq!(server.wait().unwrap().code(), Some(0));
     let short = serve("short").wait_with_output().unwrap();
     assert_eq!(short.status.code(), Some(1));
-    assert!(stderr(&short).contains("the token on stdin has 5 bytes"), "{}", stderr(&short));
+    assert!(stderr(&short).contains("the token on stdin: it has 5 characters"), "{}", stderr(&short));
 }
 
-/// The tasks of `srun multirail bcast`, each on its own host: all run the same command, and all end.
+/// The tasks of `srun multirail bcast`, each on its own host: all run the same command and end.
 #[test]
 fn tasks_of_slurm_find_each_other() {
     if let Err(why) = Lab::supported() {
-        // Not by `println!`, which cargo shows for failed tests only.
-        let _ = writeln!(std::io::stderr(), "skipped: tasks of Slurm: {why}");
-        return;
+        return skip(Requirement::Namespaces, why);
     }
     let place = Place::new("slurm");
     let bytes = place.source();
-    fs::write(place.path("token"), "a secret of the test").unwrap();
+    place.token();
     let lab = Network::up(&place);
     let task = |task: u32, node: u32, local: u32, host: &str| {
         fs::create_dir_all(place.path(host)).unwrap();
         let to = format!("{host}/copy");
-        Command::new(MULTIRAIL)
+        common::multirail()
             .args(["lab", "exec", "--name", &lab.0, host, "--", MULTIRAIL])
             .args(["--json", "bcast", "src", "--to", &to, "--token-file", "token"])
             .env("SLURM_JOB_ID", "1")
@@ -243,14 +244,14 @@ fn tasks_of_slurm_find_each_other() {
         assert_eq!(output.status.code(), Some(0), "task {number}: {}", stderr(output));
     }
     assert_eq!(json(&ended[0])["complete"].as_u64(), Some(2));
-    assert!(ended[1].stdout.is_empty() && ended[1].stderr.is_empty(), "nothing to do for a second task of a node");
+    assert!(ended[1].stdout.is_empty() && ended[1].stderr.is_empty(), "a second task on a node does nothing");
     for host in ["a1", "b0"] {
         assert!(fs::read(place.path(host).join("copy")).unwrap() == bytes, "{host}");
     }
     assert!(!place.path("a0/copy").exists(), "the root has it already");
 }
 
-/// Two clusters, taken down at the end.
+/// Two clusters, which are taken down when this is dropped.
 struct Network(String);
 
 impl Network {
@@ -258,7 +259,7 @@ impl Network {
         let name = format!("bcast-{}", std::process::id());
         let lab = Network(name);
         let up = ["lab", "up", "--name", &lab.0, "--clusters", "a=2,b=1", "--link", "a-b=80mbit"];
-        let up = Command::new(MULTIRAIL).args(up).current_dir(&place.dir).output().unwrap();
+        let up = common::multirail().args(up).current_dir(&place.dir).output().unwrap();
         assert!(up.status.success(), "{}", stderr(&up));
         lab
     }
@@ -266,6 +267,6 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        let _ = Command::new(MULTIRAIL).args(["lab", "down", "--name", &self.0]).output();
+        let _ = common::multirail().args(["lab", "down", "--name", &self.0]).output();
     }
 }

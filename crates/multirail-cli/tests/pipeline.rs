@@ -1,8 +1,8 @@
-//! `multirail pipeline` as its user meets it: real servers, real programs, and what is left of them afterwards.
+//! `multirail pipeline` as a user runs it, with real servers and programs, and its clean-up.
 
 mod common;
 
-use common::{MULTIRAIL, Place, nobody, stderr};
+use common::{Place, listening, stderr, unreachable};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,14 +11,14 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 impl Place {
-    /// With a token that its servers ask for.
+    /// A folder whose servers require a token.
     fn with_token(name: &str) -> Self {
         let place = Self::new(name);
-        place.write("token", "a token for tests");
+        place.token();
         place
     }
 
-    /// Starts a server; its address.
+    /// Starts a server and returns its address.
     fn host(&mut self, name: &str, options: &[&str]) -> String {
         self.serve(name, &[&["--token-file", "token"], options].concat())
     }
@@ -29,13 +29,13 @@ impl Place {
         command
     }
 
-    /// Runs or plans with servers that are started for it.
+    /// Runs `run` or `plan` with servers that it starts over ssh.
     fn over_ssh(&self, what: &str, file: &str, hosts: &str) -> Command {
         let ssh = self.fake_ssh();
         self.multirail(&["--json", "pipeline", what, file, "--hosts", hosts, &ssh, "--ssh-root", "far"])
     }
 
-    /// Waits until all that ssh began has ended by itself; how many that were.
+    /// Waits until all ssh sessions have ended by themselves, and returns their number.
     fn ended_over_ssh(&self) -> usize {
         let mut log = String::new();
         let count = |log: &str, what: &str| log.lines().filter(|line| line.starts_with(what)).count();
@@ -53,7 +53,7 @@ impl Place {
         self.command(&[&["--json", "pipeline", "run", file], options].concat()).output().unwrap()
     }
 
-    /// What a run of this description says when it fails.
+    /// The error of a run of this description.
     fn failure(&self, description: &str, code: i32, options: &[&str]) -> String {
         self.write("bad.toml", description);
         let failed = self.run("bad.toml", options);
@@ -65,7 +65,7 @@ impl Place {
             .to_owned()
     }
 
-    /// Processes that wrote their numbers into a file, one a line.
+    /// The processes that wrote their ids to a file, one on each line.
     fn pids(&self, name: &str, count: usize) -> Vec<String> {
         for _ in 0..2000 {
             let pids = fs::read_to_string(self.path(name)).unwrap_or_default();
@@ -83,7 +83,7 @@ fn rows(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Waits until a process is gone; a zombie runs no more.
+/// Waits until a process has ended. A zombie counts as ended.
 fn wait_gone(pid: &str) {
     for _ in 0..2000 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -92,7 +92,7 @@ fn wait_gone(pid: &str) {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("process {pid} is still there");
+    panic!("process {pid} still runs");
 }
 
 /// Adds 1 to every byte of every buffer.
@@ -105,7 +105,7 @@ while prefix := sys.stdin.buffer.read(4):
     sys.stdout.buffer.flush()
 "#;
 
-/// generate -> a program -> write.
+/// A pipeline of generate, a program, and write.
 fn through(program: &str, more: &str) -> String {
     format!(
         "[[filter]]\nname = \"source\"\nuse = \"generate\"\nbytes = \"3m\"\n\n[[filter]]\nname = \"work\"\nprogram = {program}\n{more}\n\n\
@@ -119,7 +119,7 @@ fn script(text: &str) -> String {
 }
 
 #[test]
-fn programs_on_three_hosts_make_the_same_as_one_here() {
+fn programs_on_three_hosts_give_the_result_of_one_host() {
     let mut place = Place::with_token("three");
     let hosts: Vec<String> = ["a", "b", "c"]
         .iter()
@@ -153,7 +153,7 @@ fn programs_on_three_hosts_make_the_same_as_one_here() {
         }
         fs::remove_file(place.path("out")).unwrap();
     }
-    // Source and sink elsewhere, too, by the addresses of the file, for people.
+    // Source and sink are on other hosts, too, with the addresses of the file, and text output.
     let mut description = through("[\"python3\", \"plus.py\"]", "copies = 2\nhosts = [\"a\", \"b\"]");
     description = description.replace("use = \"generate\"", "use = \"generate\"\nhosts = [\"b\"]");
     description = description.replace("use = \"write\"", "use = \"write\"\nhosts = [\"c\"]") + "[hosts]\n";
@@ -183,7 +183,7 @@ fn a_plan_shows_where_copies_are_and_starts_nothing() {
         (&plan["streams"][0]["edges"], &plan["streams"][0]["edges_between_hosts"]),
         (&Value::from(3), &Value::from(2))
     );
-    // With a guarantee it measures.
+    // With a guarantee, `plan` measures.
     place.write("plan.toml", &(description + "[guarantee]\nlatency_us = 1e7\nupdate_bytes = \"1m\"\n"));
     let plan = place.command(&args).output().unwrap();
     assert_eq!(plan.status.code(), Some(0), "{}", stderr(&plan));
@@ -198,13 +198,13 @@ fn a_plan_shows_where_copies_are_and_starts_nothing() {
 }
 
 #[test]
-fn a_description_that_is_wrong_is_exit_code_2_and_names_the_line() {
+fn an_invalid_description_is_exit_code_2_and_names_the_line() {
     let place = Place::with_token("wrong");
     let good = through("[\"cat\"]", "");
     for (description, parts) in [
         (
             good.clone() + "[[stream]]\nfrom = \"sink\"\nto = \"source\"\n",
-            ["bad.toml: line ", "the streams make a circle: "],
+            ["bad.toml: line ", "the streams form a cycle: "],
         ),
         (
             good.replace("\"generate\"", "\"genarate\""),
@@ -232,7 +232,7 @@ fn a_description_that_is_wrong_is_exit_code_2_and_names_the_line() {
 }
 
 #[test]
-fn what_a_program_does_wrong_is_told_with_filter_copy_host_and_cause() {
+fn a_program_failure_names_filter_copy_host_and_cause() {
     let mut place = Place::with_token("programs");
     let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     for (text, more, cause) in [
@@ -267,7 +267,7 @@ fn what_a_program_does_wrong_is_told_with_filter_copy_host_and_cause() {
 }
 
 #[test]
-fn a_host_that_is_not_as_it_should_be_is_named() {
+fn a_host_that_cannot_take_part_is_named() {
     let mut place = Place::with_token("hosts");
     let cautious = place.host("cautious", &[]);
     let on = |place: &Place, kind: &str, address: &str| {
@@ -275,32 +275,18 @@ fn a_host_that_is_not_as_it_should_be_is_named() {
     };
     let told = on(&place, "[\"cat\"]", &cautious);
     assert!(told.contains("host h cannot take part: ") && told.contains("--allow-programs"), "{told}");
-    // Nobody there.
-    let nobody = nobody();
-    let told = on(&place, "[\"cat\"]", &nobody);
-    assert!(told.contains(&format!("host h cannot take part: cannot reach {nobody}")), "{told}");
-    // Somebody who says nothing.
+    // Nothing listens there.
+    let unreachable = unreachable();
+    let told = on(&place, "[\"cat\"]", &unreachable);
+    assert!(told.contains(&format!("host h cannot take part: cannot reach {unreachable}")), "{told}");
+    // A listener that never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let told = on(&place, "[\"cat\"]", &silent.local_addr().unwrap().to_string());
     assert!(told.contains("host h cannot take part: "), "{told}");
 }
 
-#[test]
-fn programs_are_only_for_those_who_need_a_token() {
-    let place = Place::with_token("no-token");
-    for options in [&["--allow-programs"][..], &["--allow-programs", "--insecure-no-token"]] {
-        let refused = Command::new(MULTIRAIL)
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(options)
-            .current_dir(&place.dir)
-            .output()
-            .unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("--token-file"), "{}", stderr(&refused));
-    }
-}
-
-/// Two copies, one of them elsewhere, of a program that has started another one; they ignore what can be ignored, and never read.
+/// Two copies, one of them on another host, of a program that starts another one. Both ignore all
+/// signals they can and never read.
 fn stuck(place: &Place) -> String {
     let text = format!(
         "trap '' TERM HUP INT; sleep 1000 & echo $! >> '{0}'; echo $$ >> '{0}'; wait",
@@ -310,7 +296,7 @@ fn stuck(place: &Place) -> String {
 }
 
 #[test]
-fn a_stall_is_given_up_with_the_names_of_those_who_hold_it_up() {
+fn a_stalled_run_ends_and_names_the_stalled_copies() {
     let mut place = Place::with_token("stall");
     let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     let told = place.failure(&stuck(&place), 1, &["--hosts", &hosts, "--stall", "1.5"]);
@@ -325,7 +311,7 @@ fn a_stall_is_given_up_with_the_names_of_those_who_hold_it_up() {
 }
 
 #[test]
-fn nothing_is_left_when_it_is_interrupted_or_killed() {
+fn an_interrupted_or_killed_run_leaves_nothing_behind() {
     let mut place = Place::with_token("ends");
     let hosts = format!("a={}", place.host("a", &["--allow-programs"]));
     place.write("stuck.toml", &stuck(&place));
@@ -342,7 +328,7 @@ fn nothing_is_left_when_it_is_interrupted_or_killed() {
         pids.iter().for_each(|pid| wait_gone(pid));
         fs::remove_file(place.path("pids")).unwrap();
     }
-    // The server's death ends its programs, too, and the run with them.
+    // When the server is killed, its programs and the run end, too.
     let mut run =
         place.command(&["pipeline", "run", "stuck.toml", "--hosts", &hosts]).stderr(Stdio::piped()).spawn().unwrap();
     let pids = place.pids("pids", 4);
@@ -357,7 +343,7 @@ fn nothing_is_left_when_it_is_interrupted_or_killed() {
 }
 
 #[test]
-fn servers_are_started_over_ssh_where_there_are_filters_and_end_with_the_run() {
+fn ssh_starts_servers_on_hosts_with_filters_and_they_end_with_the_run() {
     let place = Place::with_token("ssh");
     fs::create_dir_all(place.path("far")).unwrap();
     fs::write(place.path("far/plus.py"), PLUS_ONE).unwrap();
@@ -369,12 +355,12 @@ fn servers_are_started_over_ssh_where_there_are_filters_and_end_with_the_run() {
     let wanted: Vec<u8> = (0..3 << 20).map(|i| ((i % 251) + 1) as u8).collect();
     assert!(fs::read(place.path("out")).unwrap() == wanted);
     let log = place.ssh_log();
-    assert_eq!(log.matches("ended 0").count(), 2, "they have ended when it has: {log}");
-    assert_eq!(place.ended_over_ssh(), 2, "a host without filters is left alone: {log}");
+    assert_eq!(log.matches("ended 0").count(), 2, "they ended with the run: {log}");
+    assert_eq!(place.ended_over_ssh(), 2, "a host without filters has no server: {log}");
     let longest = log.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap();
     assert!(longest < 32, "no token on a command line: {log}");
 
-    // A plan that measures nothing needs nobody; one that does ends what it started.
+    // A plan without a measurement starts no servers; one with a measurement ends its servers.
     let plan = place.over_ssh("plan", "pipe.toml", hosts).output().unwrap();
     assert_eq!((plan.status.code(), place.ended_over_ssh()), (Some(0), 2), "{}", stderr(&plan));
     let guarantee =
@@ -384,7 +370,7 @@ fn servers_are_started_over_ssh_where_there_are_filters_and_end_with_the_run() {
     assert_eq!((plan.status.code(), place.ended_over_ssh()), (Some(0), 4), "{}", stderr(&plan));
     assert_eq!(rows(&plan)[0]["planned"]["hosts"][0], "a");
 
-    // Where one host cannot be reached, the others are let go.
+    // If one host cannot be reached, the servers of the others end.
     place.write("closed.toml", &description.replace("\"b\"", "\"closed\""));
     fs::remove_file(place.path("log")).unwrap();
     let failed = place.over_ssh("run", "closed.toml", hosts).output().unwrap();
@@ -418,5 +404,38 @@ fn servers_over_ssh_end_when_the_run_fails_is_interrupted_or_killed() {
         pids.iter().for_each(|pid| wait_gone(pid));
         assert_eq!(place.ended_over_ssh(), before + 1);
         fs::remove_file(place.path("pids")).unwrap();
+    }
+}
+
+#[test]
+fn a_program_inherits_a_few_variables_of_the_server() {
+    let mut place = Place::with_token("environment");
+    fs::create_dir(place.path("one")).unwrap();
+    let serve = ["--json", "serve", "--listen", "127.0.0.1:0", "--root", "one", "--allow-programs"];
+    let mut serve = place.command(&serve);
+    serve.env("SECRET", "of the server").env("TZ", "Asia/Tokyo").env("LANG", "C.UTF-8").stdout(Stdio::piped());
+    let mut server = serve.spawn().unwrap();
+    let one = listening(&mut server);
+    place.servers.push(server);
+    let work = "
+[[filter]]
+name = \"work\"
+program = [\"sh\", \"-c\", \"cat >/dev/null; tr '\\\\0' '\\\\n' </proc/$$/environ >variables\"]
+env = { LANG = \"C\", NAMED = \"a b=c\", MULTIRAIL_COPY = \"9\" }
+hosts = [\"one\"]
+";
+    let generate = "[[filter]]\nname = \"make\"\nuse = \"generate\"\nbytes = 1\n";
+    let stream = "[[stream]]\nfrom = \"make\"\nto = \"work\"\n";
+    place.write("env.toml", &[generate, work, stream].concat());
+    let run = place.run("env.toml", &["--hosts", &format!("one={one}")]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    let variables = fs::read_to_string(place.path("one/variables")).unwrap();
+    for expected in ["TZ=Asia/Tokyo", "LANG=C", "NAMED=a b=c", "MULTIRAIL_COPY=0", "MULTIRAIL_FILTER=work"] {
+        assert!(variables.lines().any(|line| line == expected), "{expected}: {variables}");
+    }
+    let inherited = ["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
+    for line in variables.lines() {
+        let name = line.split('=').next().unwrap_or_default();
+        assert!(inherited.contains(&name) || name == "NAMED" || name.starts_with("MULTIRAIL_"), "{line}: {variables}");
     }
 }

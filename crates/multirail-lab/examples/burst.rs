@@ -1,10 +1,11 @@
-//! When the packets of a burst arrive on an idle rail, against when a wire of that rate would deliver them.
+//! Prints when the packets of a burst arrive on an idle rail, and when a wire of that rate would
+//! deliver them.
 //!
 //! ```text
 //! cargo run -p multirail-lab --example burst -- 1mbit 25mbit 100mbit
 //! ```
 //!
-//! Column `ideal` is the end of packet n on the wire; `median` is over all bursts.
+//! `ideal` is the time at which packet n has left the wire. `median` is over all bursts.
 
 use multirail_lab::{Lab, Topology};
 use std::net::UdpSocket;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PACKETS: usize = 8;
 const BURSTS: usize = 25;
-/// With IP, UDP and Ethernet headers a frame of 1514 bytes.
+/// The payload of a frame of 1514 bytes with Ethernet, IP and UDP headers.
 const PAYLOAD_BYTES: usize = 1472;
 const FRAME_BYTES: usize = 1514;
 
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut buffer = [0; PAYLOAD_BYTES];
         let packet_us = topology.rails[rail].rate.map_or(0.0, |rate| (FRAME_BYTES * 8) as f64 / rate.mbit_s());
         let mut arrivals_us = vec![Vec::new(); PACKETS];
-        // The first burst pays for address resolution, and is left out.
+        // The first burst waits for address resolution and does not count.
         for burst in 0..=BURSTS {
             std::thread::sleep(Duration::from_micros(packet_us as u64 * 2) + Duration::from_millis(2));
             let start = Instant::now();

@@ -1,10 +1,11 @@
-//! What four clusters carry over all their links at once, and what that costs.
+//! Prints the throughput of four clusters over all their links at once, and its CPU cost.
 //!
 //! ```text
 //! cargo run --release -p multirail-lab --example clusters
 //! ```
 //!
-//! Half a minute. The machine's time is that of all it does, so nothing else should run; `idle` shows whether it does.
+//! It takes half a minute. CPU times are those of the whole machine, so nothing else should run.
+//! `idle` shows whether it does.
 
 use multirail_lab::{Clusters, Lab};
 use std::io::{Read, Write};
@@ -13,12 +14,12 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// 36 MB/s in all, one way.
+/// The links. Their rates in one direction add up to 36 MB/s.
 const LINKS: [&str; 6] = ["a-b=80mbit", "a-c=32mbit", "a-d=24mbit", "b-c=48mbit", "b-d=64mbit", "c-d=40mbit"];
 const LOAD_TIME: Duration = Duration::from_secs(8);
-/// TCP has found the rates by then.
+/// The time that TCP needs to find the rates.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Of /proc.
+/// The ticks per second of CPU times in /proc.
 const TICKS_S: f64 = 100.0;
 
 fn main() -> Result<()> {
@@ -46,7 +47,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// TCP on all streams at once. Bytes of frames per second that left on all links once TCP has found the rates.
+/// Runs TCP on all streams at once. Returns the bytes of frames per second that left on all links
+/// after the warm-up, and a text with CPU times.
 fn load(lab: &Lab, streams: &[(&str, &str)]) -> Result<(f64, String)> {
     let bytes = || -> Result<u64> { Ok(lab.link_directions()?.iter().map(|direction| direction.bytes).sum()) };
     std::thread::scope(|scope| {
@@ -65,7 +67,7 @@ fn load(lab: &Lab, streams: &[(&str, &str)]) -> Result<(f64, String)> {
     })
 }
 
-/// Payload bytes per second.
+/// Runs one TCP connection and returns its payload bytes per second.
 fn stream(lab: &Lab, from: &str, to: &str) -> Result<f64> {
     let listener = lab.run_in(to, || {
         TcpListener::bind((lab.cluster_address(to)?, 0)).map_err(Box::<dyn std::error::Error + Send + Sync>::from)
@@ -89,7 +91,7 @@ fn stream(lab: &Lab, from: &str, to: &str) -> Result<f64> {
     })
 }
 
-/// CPU time of the machine, in ticks, and of the relay.
+/// The CPU times of the machine and of the relay, in ticks.
 struct Times {
     at: Instant,
     user: f64,

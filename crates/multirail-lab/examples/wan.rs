@@ -1,10 +1,11 @@
-//! What a WAN of a lab carries, what its relay costs, and how well it keeps time.
+//! Prints the throughput of WANs of a lab, the CPU cost of the relay, and the error of its delays.
 //!
 //! ```text
 //! cargo run --release -p multirail-lab --example wan
 //! ```
 //!
-//! Half a minute. Where the kernel has netem there is no relay, and its share of a core is not shown.
+//! It takes half a minute. Where the kernel has netem, there is no relay, and its CPU cost is not
+//! shown.
 
 use multirail_lab::{Lab, Topology};
 use std::io::{Read, Write};
@@ -15,11 +16,11 @@ use std::time::{Duration, Instant};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const BULK_TIME: Duration = Duration::from_secs(4);
-/// TCP has found the rate by then.
+/// The time that TCP needs to find the rate.
 const WARM_UP: Duration = Duration::from_secs(1);
 const PROBES: usize = 400;
 const PROBE_EVERY: Duration = Duration::from_millis(10);
-/// Of /proc/PID/stat.
+/// The ticks per second of CPU times in /proc/PID/stat.
 const TICKS_S: f64 = 100.0;
 
 fn main() -> Result<()> {
@@ -30,7 +31,7 @@ fn main() -> Result<()> {
     for (title, rail, connections) in [
         ("1gbit, delay 10ms", "rate='1gbit'\ndelay='10ms'", 1),
         ("no rate, delay 10ms", "delay='10ms'", 1),
-        // One is held by the machine's largest send buffer.
+        // One connection is limited by the largest send buffer of the machine.
         ("no rate, delay 10ms, 8 connections", "delay='10ms'", 8),
         ("no rate, delay 0ms", "delay='0ms'", 1),
     ] {
@@ -79,7 +80,7 @@ fn lab(rail: &str) -> Result<Lab> {
     Ok(Lab::temporary(&Topology::from_toml(&text)?)?)
 }
 
-/// User and system time of the relay; None without one.
+/// The user and system time of the relay. `None` without a relay.
 fn relay_ticks(lab: &Lab) -> Result<Option<f64>> {
     let Some(pid) = lab.relay_pid()? else { return Ok(None) };
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -87,7 +88,8 @@ fn relay_ticks(lab: &Lab) -> Result<Option<f64>> {
     Ok(Some(fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum()))
 }
 
-/// What TCP delivers from a to b, after its start, until told to stop or for [`BULK_TIME`].
+/// The rate of TCP from a to b in Mbit/s after the warm-up, until `stop` is set or for
+/// [`BULK_TIME`].
 fn bulk(lab: &Lab, rail: usize, stop: Option<&AtomicBool>) -> Result<f64> {
     let at = (lab.address("b", rail)?, 0);
     let listener = lab.run_in("b", || TcpListener::bind(at))??;
@@ -97,7 +99,7 @@ fn bulk(lab: &Lab, rail: usize, stop: Option<&AtomicBool>) -> Result<f64> {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let buffer = vec![0; 256 << 10];
-            // Ends when the receiver has gone.
+            // It ends when the receiver has closed the connection.
             while sender.write_all(&buffer).is_ok() {}
         });
         let mut buffer = vec![0; 256 << 10];
@@ -116,16 +118,16 @@ fn bulk(lab: &Lab, rail: usize, stop: Option<&AtomicBool>) -> Result<f64> {
     })
 }
 
-/// UDP round trips, 100 a second, less what they should take.
+/// UDP round trips in excess of the nominal one, 100 per second.
 fn round_trips_us(lab: &Lab, rail: usize, nominal_us: f64) -> Result<Vec<f64>> {
     let (at_a, at_b) = ((lab.address("a", rail)?, 0), (lab.address("b", rail)?, 0));
     let a = lab.run_in("a", || UdpSocket::bind(at_a))??;
     let b = lab.run_in("b", || UdpSocket::bind(at_b))??;
     a.connect(b.local_addr()?)?;
     b.connect(a.local_addr()?)?;
-    let patience = Some(Duration::from_secs(1));
-    a.set_read_timeout(patience)?;
-    b.set_read_timeout(patience)?;
+    let timeout = Some(Duration::from_secs(1));
+    a.set_read_timeout(timeout)?;
+    b.set_read_timeout(timeout)?;
     let mut found = std::thread::scope(|scope| -> std::io::Result<Vec<f64>> {
         let echo = scope
             .spawn(|| (0..=PROBES).try_for_each(|_| b.recv(&mut [0; 8]).and_then(|_| b.send(&[0; 8])).map(|_| ())));
@@ -134,7 +136,7 @@ fn round_trips_us(lab: &Lab, rail: usize, nominal_us: f64) -> Result<Vec<f64>> {
             let start = Instant::now();
             a.send(&[0; 8])?;
             a.recv(&mut [0; 8])?;
-            // The first waits for addresses.
+            // The first round trip waits for address resolution.
             if n > 0 {
                 found.push(start.elapsed().as_secs_f64() * 1e6 - nominal_us);
             }

@@ -1,115 +1,139 @@
-//! What can go wrong, who caused it, and what to do about it.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
-/// The result of everything here that can fail.
+/// The result of every fallible operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a lab could not do what was asked.
+/// Why an operation on a lab failed.
+///
+/// The text names what failed and where. Where there is a cause, [`std::error::Error::source`]
+/// returns it, and the text does not repeat it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller may not make network namespaces.
-    #[error("making network namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)\nhint: run this with sudo")]
+    /// The caller may not create network namespaces.
+    #[error("creating network namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
     NotRoot,
     /// `ip` or `tc` is not installed.
-    #[error("the command `{0}` was not found\nhint: it is in the package iproute2 (`apt install iproute2`)")]
+    #[error("the command `{0}` was not found; install the package iproute2")]
     CommandMissing(&'static str),
-    /// The kernel refused what `ip` or `tc` asked for.
+    /// `ip` or `tc` could not be started.
+    #[error("cannot run `{command}`")]
+    CommandStart {
+        /// The command with its arguments.
+        command: String,
+        /// The error of the kernel.
+        source: std::io::Error,
+    },
+    /// The kernel refused a request of `ip` or `tc`.
     #[error("`{command}` failed: {stderr}")]
     Command {
-        /// The command and, where it ran, the namespace.
+        /// The command with its arguments, which name the namespace.
         command: String,
-        /// What it said, and the line of its input that it said it of.
+        /// The output of the command, and the line of its input that failed.
         stderr: String,
     },
-    /// A rate that cannot be read.
-    #[error("bad rate {input:?}: {reason}\nhint: write 100mbit, 2.5gbit, 500kbit, or `-` for a rail without a rate")]
+    /// The output of `ip` or `tc` is not the expected JSON.
+    #[error("cannot parse the output of `{command}`")]
+    CommandOutput {
+        /// The command.
+        command: &'static str,
+        /// The error of the parser.
+        source: serde_json::Error,
+    },
+    /// A rate is not valid.
+    #[error("bad rate {input:?}: {reason}; write 100mbit, 2.5gbit or 500kbit, or `-` for no limit")]
     BadRate {
-        /// What was given.
+        /// The text that was given.
         input: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
     },
-    /// A delay, a loss or a queue that cannot be read.
-    #[error("bad {what} {input:?}: {reason}\nhint: write {examples}, or `-` for none")]
+    /// A delay, a loss or a queue is not valid.
+    #[error("bad {what} {input:?}: {reason}; write {examples}, or `-` for none")]
     BadWan {
         /// `delay`, `loss` or `queue`.
         what: &'static str,
-        /// What was given.
+        /// The text that was given.
         input: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
-        /// What could be meant.
+        /// Valid values.
         examples: &'static str,
     },
-    /// What is said of a link between clusters cannot be read, or there is no such link.
+    /// The setting of a link between clusters is not valid, or the link does not exist.
     #[error(
-        "bad link {input:?}: {reason}\nhint: write a-b=80mbit (both ways), a>b=8mbit (one way), a-b=80mbit,delay=10ms"
+        "bad link {input:?}: {reason}; write a-b=80mbit (both directions), a>b=8mbit (one direction) \
+         or a-b=80mbit,delay=10ms"
     )]
     BadLink {
-        /// What was given.
+        /// The text that was given.
         input: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: String,
     },
-    /// The rail was made without delay, jitter and loss.
-    #[error(
-        "rail {rail} of lab {lab:?} was made without a delay, so it cannot get one now\nhint: make it with `--delay 0ms`"
-    )]
+    /// A direction of a link between clusters has neither a rate of its own nor a default.
+    #[error("the link {from}>{to} has no rate")]
+    LinkWithoutRate {
+        /// The cluster that sends.
+        from: String,
+        /// The cluster that receives.
+        to: String,
+    },
+    /// The rail was created without delay, jitter and loss, and cannot get them later.
+    #[error("rail {rail} of lab {lab:?} was created without a delay and cannot get one later")]
     NotWan {
         /// The lab.
         lab: String,
-        /// The rail.
+        /// The index of the rail.
         rail: usize,
     },
-    /// The process that carries the packets of the lab's WANs could not be made, or is not there.
-    #[error("the relay of lab {lab:?}: {doing}: {reason}{hint}")]
+    /// The relay process of the lab could not be started.
+    #[error("the relay of lab {lab:?}: {doing}")]
     Relay {
         /// The lab.
         lab: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// The kernel's answer.
-        reason: std::io::Error,
-        /// What to do, on a line of its own, where known.
-        hint: &'static str,
+        /// The error of the kernel.
+        source: std::io::Error,
     },
-    /// A host or lab name that cannot be part of a namespace's name.
+    /// A host or lab name cannot be part of the name of a namespace.
     #[error("bad {what} name {name:?}: {reason}")]
     BadName {
         /// `host` or `lab`.
         what: &'static str,
-        /// What was given.
+        /// The name that was given.
         name: String,
-        /// The rule that it breaks.
+        /// The rule for such names.
         reason: &'static str,
     },
-    /// A topology that makes no network.
+    /// The topology describes no valid network.
     #[error("bad topology: {0}")]
     BadTopology(String),
-    /// A topology file that is not the TOML it should be.
-    #[error("cannot read the topology {path}: {reason}")]
+    /// A topology file cannot be read, or is not valid TOML for a topology.
+    #[error("cannot read the topology {path}")]
     TopologyFile {
         /// The file, or `<text>`.
         path: String,
-        /// The parser's words.
-        reason: String,
+        /// The error of the kernel or of the parser.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A lab of this name is there already.
-    #[error("lab {0:?} is up already\nhint: `multirail lab down --name {0}` takes it down, also when it is half-made")]
+    /// A lab of this name exists.
+    #[error("lab {0:?} is up already")]
     AlreadyUp(String),
-    /// There is no lab of this name.
-    #[error("lab {0:?} is not up\nhint: `multirail lab list` shows what is")]
+    /// No lab of this name exists.
+    #[error("lab {0:?} is not up")]
     NotUp(String),
     /// The lab has no such host.
     #[error("lab {lab:?} has no host {host:?}, only {}", known.join(", "))]
     NoHost {
         /// The lab.
         lab: String,
-        /// What was asked for.
+        /// The name that was given.
         host: String,
-        /// The hosts that there are.
+        /// The hosts of the lab.
         known: Vec<String>,
     },
     /// The lab has no such rail.
@@ -117,12 +141,12 @@ pub enum Error {
     NoRail {
         /// The lab.
         lab: String,
-        /// What was asked for.
+        /// The index that was given.
         rail: usize,
-        /// How many rails there are.
+        /// The number of rails of the lab.
         rails: usize,
     },
-    /// The host is in no cluster.
+    /// The host belongs to no cluster.
     #[error("host {host:?} of lab {lab:?} is in no cluster")]
     NotInCluster {
         /// The lab.
@@ -130,8 +154,8 @@ pub enum Error {
         /// The host.
         host: String,
     },
-    /// The hosts of the lab have rails, of which all ports change together.
-    #[error("the hosts of lab {lab:?} were made without ports\nhint: make it with `--ports`, or change a whole rail")]
+    /// The hosts of the lab have rails instead of ports. All ends of a rail change together.
+    #[error("the hosts of lab {lab:?} were created without ports")]
     NoPorts {
         /// The lab.
         lab: String,
@@ -141,33 +165,33 @@ pub enum Error {
     NoPort {
         /// The lab.
         lab: String,
-        /// What was asked for.
+        /// The name that was given.
         port: String,
-        /// The ports that there are.
+        /// The ports of each host.
         known: Vec<String>,
     },
-    /// Only the first port has an address.
-    #[error("port {port} of host {host:?} of lab {lab:?} has no address\nhint: make it with `--subnets`")]
+    /// The port has no address: only the first port of a host has one.
+    #[error("port {port} of host {host:?} of lab {lab:?} has no address")]
     NoAddress {
         /// The lab.
         lab: String,
         /// The host.
         host: String,
-        /// The port's number.
+        /// The number of the port.
         port: usize,
     },
-    /// The rail does not reach that host.
+    /// The rail does not join that host.
     #[error("rail {rail} of lab {lab:?} does not reach host {host:?}")]
     NotOnRail {
         /// The lab.
         lab: String,
-        /// The rail.
+        /// The index of the rail.
         rail: usize,
         /// The host.
         host: String,
     },
     /// The kernel refused the value of a sysctl, or has no such sysctl.
-    #[error("host {host:?}: cannot set {key} to {value:?}: {reason}{hint}")]
+    #[error("host {host:?}: cannot set {key} to {value:?}")]
     Sysctl {
         /// The host.
         host: String,
@@ -175,27 +199,41 @@ pub enum Error {
         key: String,
         /// The value.
         value: String,
-        /// The kernel's answer.
-        reason: std::io::Error,
-        /// What to do, on a line of its own, where known.
-        hint: &'static str,
+        /// The error of the kernel.
+        source: std::io::Error,
     },
-    /// A namespace could not be entered, or a port's offloads not be set.
-    #[error("namespace {namespace}: {doing}: {reason}")]
+    /// An operation inside a namespace failed.
+    #[error("namespace {namespace}: {doing}")]
     Namespace {
         /// The namespace.
         namespace: String,
-        /// What was tried.
+        /// The step that failed.
         doing: &'static str,
-        /// The kernel's answer.
-        reason: std::io::Error,
+        /// The error of the kernel.
+        source: std::io::Error,
     },
-    /// The file in which a lab's state is kept could not be read or written.
-    #[error("lab state {}: {reason}", path.display())]
+    /// The state file of a lab could not be read or written.
+    #[error("lab state {}", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer, or the parser's.
-        reason: std::io::Error,
+        /// The error of the kernel or of the parser.
+        source: std::io::Error,
     },
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::error::Error;
+
+    /// The text of an error and of all its causes, as a command prints it.
+    pub(crate) fn chain(error: &dyn Error) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text += &format!(": {error}");
+            cause = error.source();
+        }
+        text
+    }
 }

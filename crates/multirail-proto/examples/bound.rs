@@ -1,7 +1,8 @@
 //! The least time in which data can get from one cluster to all others, whatever the method.
 //!
-//! `bound FILE ROOT TOTAL_BYTES` prints seconds, or `never`. Each line of FILE tells from when on (seconds after the start) links
-//! have which rates (bytes/s); what a line does not name stays as it was, and is 0 before its first:
+//! `bound FILE ROOT TOTAL_BYTES` prints seconds, or `never`. Each line of FILE tells from when on
+//! (seconds after the start) links have which rates (bytes/s); what a line does not name stays as
+//! it was, and is 0 before its first:
 //!
 //! ```text
 //! # SECONDS from>to=BYTES_S ..., or one-other=BYTES_S for both directions
@@ -10,7 +11,7 @@
 //! 30  A-D=0.8e6 B-C=0.8e6
 //! ```
 
-use multirail_proto::multicast::bound::{Rates, bound_time_us};
+use multirail_proto::multicast::plan::bound::{Rates, bound_time_us};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

@@ -1,81 +1,87 @@
-//! How many connections a rail should have, found while it carries something.
+//! The number of connections for a rail, found while the rail carries data.
 //!
-//! One is enough where its window covers the path and losses are rare; more only take from others. Where it is not, the rate
-//! grows with the number (PSockets, section 4a), up to the path's own. So the number is doubled as long as that pays, by
-//! what was measured before and after, and left alone for a while once it does not, unless the rail falls behind what it has
-//! carried already.
+//! One connection is enough where its window covers the path and losses are rare; more would only
+//! take bandwidth from others. Otherwise the rate grows with the number (PSockets, section 4a), up
+//! to the path's own. So the number is doubled while the measured rate grows. Then it rests for a
+//! while, unless the rail falls behind the rate that it has reached before.
 
-/// How often [`ChannelCount::observe`] is to be called.
-pub const OBSERVE_EVERY_US: u64 = 200_000;
-/// No more than this are tried: PSockets found the best number between 6 and 16.
-pub const MAX_CHANNELS: u32 = 16;
-/// On shorter round trips any window covers the path; only a window known to be the limit makes a trial worth it.
+/// The interval between two calls of [`ChannelCount::observe`].
+pub(crate) const OBSERVE_EVERY_US: u64 = 200_000;
+/// The highest number that is tried: PSockets found the best one between 6 and 16.
+pub(crate) const MAX_CHANNELS_PER_RAIL: u32 = 16;
+/// On shorter round trips any window covers the path, so only a window that is the known limit
+/// justifies a trial.
 const MIN_RTT_US: u32 = 1_000;
-/// Less in one interval is no bulk transfer.
+/// An interval with fewer bytes does not belong to a bulk transfer.
 const MIN_BYTES: u64 = 8 << 10;
-/// Two intervals compare if the rail was about as busy in both.
+/// Two intervals are compared if the rail was about as busy in both.
 const STEADY: f64 = 0.7;
-/// Twice the channels must carry this much more ...
+/// The least gain of a trial, which has twice the channels.
 const MIN_GAIN: f64 = 1.2;
-/// ... this much where the kernel says that a window is the limit ...
+/// The least gain where the kernel reports that a window is the limit.
 const MIN_WINDOW_GAIN: f64 = 1.1;
-/// ... or, on a rail that had fallen behind, as much as it has ever carried, give or take this.
+/// A rail that had fallen behind is filled if it reaches its best rate up to this deviation.
 const FILLED: f64 = 0.05;
-/// Below this share of what it has carried, a rail with losses has fallen behind, and is worth a trial at once.
+/// Below this share of its best rate, a rail with losses has fallen behind, and a trial begins at
+/// once.
 const FALLEN: f64 = 0.85;
-/// Something was lost in each of the last three intervals.
+/// Packets were lost in each of the last three intervals.
 const ALL_LOST: u8 = 0b111;
-/// The most that a rail has carried fades so in each interval: paths change.
+/// The factor of the best rate in each interval, since paths change.
 const FADE: f64 = 0.999;
-/// New channels are not counted on for so many round trips: they start slowly.
+/// The round trips in which new channels are not measured, since they start slowly.
 const RAMP_UP_RTTS: u64 = 8;
-/// Without the kernel's word that a window is the limit, a gain is the mean of this many intervals: they are noisy.
+/// The intervals whose mean is the result of a trial, unless a window is the known limit. Single
+/// ones are noisy.
 const MEASURED_INTERVALS: u32 = 2;
-/// How long the number is left alone after a trial in vain; doubled each time, up to the second number.
+/// The rest after a failed trial. It doubles each time, up to the maximum.
 const REST_US: u64 = 30_000_000;
 const MAX_REST_US: u64 = 600_000_000;
 
-/// What one rail did since the last call.
+/// The measurements of one rail since the last call.
 #[derive(Debug, Clone, Copy)]
-pub struct Observation {
-    /// Now.
+pub(crate) struct Observation {
+    /// The current time.
     pub now_us: u64,
-    /// Bytes moved, both ways.
+    /// Bytes carried in both directions.
     pub bytes: u64,
-    /// In this time.
+    /// The time since the last call.
     pub elapsed_us: u64,
     /// The rail's smallest round trip.
     pub rtt_us: u32,
-    /// The receiver's window or the sender's buffer was the limit for a good part of the time: more channels will surely carry
-    /// more, as long as the path does.
+    /// The receiver's window or the sender's buffer was the limit for much of the time: more
+    /// channels will carry more, if the path can.
     pub window_limited: bool,
-    /// Something was lost, and the congestion control takes losses for congestion: more channels may carry more.
+    /// Packets were lost, and the congestion control treats losses as congestion: more channels may
+    /// carry more.
     pub lost: bool,
 }
 
 /// The number of channels of one rail.
 #[derive(Debug)]
-pub struct ChannelCount {
+pub(crate) struct ChannelCount {
     count: u32,
     phase: Phase,
     rest_us: u64,
     /// The last intervals of a bulk transfer, in bytes per microsecond.
     recent: [f64; 3],
     recent_count: usize,
-    /// A bit for each of them: whether something was lost.
+    /// One bit for each of them: whether packets were lost.
     recent_lost: u8,
-    /// The most that the rail has carried: of medians of three intervals, since single ones have peaks.
+    /// The best rate of the rail. It uses medians of three intervals, since single ones have peaks.
     best_bytes_us: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
-    /// Waits for a bulk transfer with a reason for a trial. From everywhere; to `Trial`.
+    /// Waits for a bulk transfer that justifies a trial. From every phase; to `Trial`.
     Watching { last_bytes_us: Option<f64> },
-    /// Twice as many channels as at `base_bytes_us` are open; `sum_bytes_us` of what was measured once they had started. The rail has
-    /// carried `best_bytes_us` before. From `Watching`, `Resting` or a `Trial` that paid; to `Resting`.
+    /// Twice as many channels as at `base_bytes_us` are open. `sum_bytes_us` is the sum since they
+    /// had started; `best_bytes_us` is the rail's earlier best. From `Watching`, `Resting` or a
+    /// successful `Trial`; to `Resting`.
     Trial { base_bytes_us: f64, best_bytes_us: f64, intervals: u32, sum_bytes_us: f64 },
-    /// The number is good. To `Watching` when the time is over, to `Trial` when the rail falls behind.
+    /// The number stays. To `Watching` when the time is over, to `Trial` when the rail falls
+    /// behind.
     Resting { until_us: u64 },
 }
 
@@ -94,18 +100,15 @@ impl Default for ChannelCount {
 }
 
 impl ChannelCount {
-    /// How many channels the rail should have now.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Takes in what the rail did; returns how many channels it should have from now on.
-    pub fn observe(&mut self, seen: Observation) -> u32 {
+    /// Takes the measurements of a rail and returns the number of channels that it should have now.
+    pub(crate) fn observe(&mut self, seen: Observation) -> u32 {
         let bytes_us = seen.bytes as f64 / seen.elapsed_us.max(1) as f64;
         let bulk = seen.bytes >= MIN_BYTES;
         let fallen_to = if bulk { self.remember(bytes_us, seen.lost) } else { None };
         match (self.phase, fallen_to) {
-            (Phase::Resting { .. }, Some(now_bytes_us)) if self.count < MAX_CHANNELS && seen.rtt_us >= MIN_RTT_US => {
+            (Phase::Resting { .. }, Some(now_bytes_us))
+                if self.count < MAX_CHANNELS_PER_RAIL && seen.rtt_us >= MIN_RTT_US =>
+            {
                 self.double(now_bytes_us);
             }
             _ => self.step(seen, bytes_us, bulk),
@@ -122,13 +125,13 @@ impl ChannelCount {
                 let steady = last_bytes_us.is_some_and(|last| bytes_us > STEADY * last && last > STEADY * bytes_us);
                 let lost = seen.lost && last_bytes_us.is_some();
                 let worth_it = seen.window_limited || (seen.rtt_us >= MIN_RTT_US && (steady || lost));
-                if worth_it && self.count < MAX_CHANNELS {
+                if worth_it && self.count < MAX_CHANNELS_PER_RAIL {
                     self.double((bytes_us + last_bytes_us.unwrap_or(bytes_us)) / 2.0);
                 } else {
                     self.watch(Some(bytes_us));
                 }
             }
-            // The transfer ended: nothing was learnt, and what was opened for the trial goes.
+            // The transfer ended before a result, so the channels of the trial are closed.
             Phase::Trial { .. } if !bulk => {
                 self.count = (self.count / 2).max(1);
                 self.watch(None);
@@ -147,31 +150,33 @@ impl ChannelCount {
         }
     }
 
-    /// The end of a trial, which carried `bytes_us`.
+    /// Ends a trial, which carried `bytes_us`.
     fn judge(&mut self, base_bytes_us: f64, bytes_us: f64, best_bytes_us: f64, seen: &Observation) {
         let gained = bytes_us >= base_bytes_us * if seen.window_limited { MIN_WINDOW_GAIN } else { MIN_GAIN };
-        // A rail that loses something all the time soon falls behind with fewer channels, though it has not yet.
+        // A rail with constant losses will soon fall behind with fewer channels, even if it has not
+        // yet.
         let needed = base_bytes_us < FALLEN * best_bytes_us || self.recent_lost == ALL_LOST;
         let filled = needed && (bytes_us / best_bytes_us - 1.0).abs() <= FILLED;
-        if gained && self.count < MAX_CHANNELS && (seen.window_limited || !filled) {
+        if gained && self.count < MAX_CHANNELS_PER_RAIL && (seen.window_limited || !filled) {
             self.rest_us = REST_US;
             self.double(bytes_us);
         } else if gained || filled {
             self.rest_us = REST_US;
             self.rest(seen.now_us);
         } else if self.recent_lost == ALL_LOST && bytes_us < (1.0 - FILLED) * base_bytes_us {
-            // Losses have begun since the trial did: what was carried before says nothing.
+            // Losses began during the trial, so the earlier rate cannot be compared.
             self.watch(Some(bytes_us));
         } else {
             self.count = (self.count / 2).max(1);
-            // More it does not carry, whatever it has carried before.
+            // The rail cannot carry more now, even if it did before.
             self.best_bytes_us = base_bytes_us;
             self.rest(seen.now_us);
             self.rest_us = (self.rest_us * 2).min(MAX_REST_US);
         }
     }
 
-    /// Takes in an interval of a bulk transfer; what the rail carries now, if it has fallen behind what it has carried.
+    /// Records an interval of a bulk transfer. Returns the current rate if the rail has fallen
+    /// behind its best.
     fn remember(&mut self, bytes_us: f64, lost: bool) -> Option<f64> {
         self.recent[self.recent_count % 3] = bytes_us;
         self.recent_count += 1;
@@ -195,7 +200,7 @@ impl ChannelCount {
     }
 
     fn double(&mut self, base_bytes_us: f64) {
-        self.count = (self.count * 2).min(MAX_CHANNELS);
+        self.count = (self.count * 2).min(MAX_CHANNELS_PER_RAIL);
         let best_bytes_us = self.best_bytes_us;
         self.phase = Phase::Trial { base_bytes_us, best_bytes_us, intervals: 0, sum_bytes_us: 0.0 };
     }
@@ -205,7 +210,8 @@ impl ChannelCount {
 mod tests {
     use super::*;
 
-    /// Lets a rail run for `seconds` that carries `rate(channels)` bytes per microsecond; the numbers it went through.
+    /// Runs a rail for `seconds` that carries `rate(channels)` bytes per microsecond. Returns the
+    /// numbers of channels.
     fn run(count: &mut ChannelCount, seconds: u64, rtt_us: u32, rate: impl Fn(u32) -> f64) -> Vec<u32> {
         run_limited(count, seconds, rtt_us, (false, false), rate)
     }
@@ -219,7 +225,7 @@ mod tests {
     ) -> Vec<u32> {
         (1..=seconds * 1_000_000 / OBSERVE_EVERY_US)
             .map(|i| {
-                let bytes = (rate(count.count()) * OBSERVE_EVERY_US as f64) as u64;
+                let bytes = (rate(count.count) * OBSERVE_EVERY_US as f64) as u64;
                 let now_us = i * OBSERVE_EVERY_US;
                 count.observe(Observation { now_us, bytes, elapsed_us: OBSERVE_EVERY_US, rtt_us, window_limited, lost })
             })
@@ -261,12 +267,12 @@ mod tests {
     fn a_rail_that_falls_behind_gets_more_before_its_rest_is_over() {
         let mut count = ChannelCount::default();
         let seen = run(&mut count, 4, 20_000, |_| 12.0);
-        assert_eq!(*seen.last().unwrap(), 1, "full from the start, and the trial in vain");
+        assert_eq!(*seen.last().unwrap(), 1, "full from the start, and the trial fails");
         // Losses have begun: each connection carries a quarter.
         let seen = run_limited(&mut count, 4, 20_000, (false, true), |n| (3.0 * f64::from(n)).min(12.0));
         assert_eq!(*seen.last().unwrap(), 4, "{seen:?}");
-        assert!(!seen.contains(&8), "four fill it, as it was seen before: {seen:?}");
-        // And a path that has become slower is left in peace.
+        assert!(!seen.contains(&8), "four fill it, as the earlier rate shows: {seen:?}");
+        // A path that has become slower causes no further trials.
         let seen = run_limited(&mut count, 20, 20_000, (false, true), |_| 6.0);
         assert_eq!(*seen.last().unwrap(), 4);
         assert!(seen.iter().filter(|n| **n == 8).count() <= 4, "one trial: {seen:?}");
@@ -275,7 +281,7 @@ mod tests {
     #[test]
     fn never_more_than_the_most() {
         let mut count = ChannelCount::default();
-        assert_eq!(run(&mut count, 20, 20_000, f64::from).into_iter().max(), Some(MAX_CHANNELS));
+        assert_eq!(run(&mut count, 20, 20_000, f64::from).into_iter().max(), Some(MAX_CHANNELS_PER_RAIL));
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! What to do, never how: the decisions of multirail as pure logic.
-//!
-//! Nothing here opens a socket, reads a clock, starts a thread or draws a random number. Time comes in as an argument
-//! (`now_us`, microseconds since any fixed point), so the same code runs on sockets, in property tests and in [`sim`].
+#![doc = include_str!("../README.md")]
+#![warn(unreachable_pub)]
 
-pub mod channels;
+pub mod admission;
+mod channels;
 pub mod ledger;
 pub mod multicast;
+pub mod names;
 pub mod pipeline;
 pub mod placement;
 pub mod rng;
-pub mod sim;
+pub mod session;
 pub mod striping;
 pub mod topology;
 pub mod units;

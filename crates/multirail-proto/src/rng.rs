@@ -1,4 +1,5 @@
-//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014), enough for simulations.
+//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea and Flood 2014), enough for
+//! simulations.
 
 /// A generator; the same seed gives the same numbers on every machine.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Exponentially distributed: the times between events that know nothing of each other.
+    /// Exponentially distributed, like the times between independent events.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }

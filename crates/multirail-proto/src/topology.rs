@@ -1,10 +1,12 @@
-//! Which pairs of addresses of two hosts become rails, in which order, and why not the others (DESIGN decision 8).
+//! Selects the pairs of addresses of two hosts that become rails, their order, and the reasons
+//! against others.
 //!
-//! A rail is worth having where it adds a port: every port of either host should be on at least one rail, and a pair
-//! both of whose ports are on rails already would only compete with them. So this is an edge cover of a bipartite graph
-//! whose vertices are *ports* (not addresses), built in phases: the pairs that stand, a maximum matching of ports that
-//! share a network, partners for ports that are left over, and then the same for ports that share none (sites with a
-//! router between them). Maximum, because a greedy matching would leave ports to double up that need not.
+//! A rail is useful if it adds a port. Every port of either host should be on at least one rail,
+//! and a pair of ports that are both on rails would only compete with those. So the selection is an
+//! edge cover of a bipartite graph whose vertices are *ports*, not addresses. It has phases:
+//! existing rails, a maximum matching of ports that share a network, partners for the remaining
+//! ports, and then the same for ports without a common network (sites with a router between them).
+//! A greedy matching would let some ports share a partner needlessly.
 
 mod filter;
 mod pair;
@@ -19,23 +21,26 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Addresses of one host that are considered; further ones are ignored, since a peer chooses how many it sends and all
+/// The most addresses of one host that are considered. A peer chooses how many it sends, and all
 /// pairs are formed.
-pub const MAX_ADDRESSES: usize = 64;
+pub(crate) const MAX_ADDRESSES: usize = 64;
 
-/// The speed in Mbit/s that a port which does not tell its own counts for when leftover ports are spread.
+/// The assumed speed in Mbit/s of a port without a known speed, when leftover ports are spread.
 const ASSUMED_SPEED_MBIT_S: u32 = 1000;
 
-/// All pairs of addresses of two hosts: first the rails in order of preference, then the others with the reason.
+/// All pairs of addresses of two hosts: first the rails by preference, then the others with the
+/// reason.
 ///
-/// `connected` are the addresses of the first connection (local, remote). It works, so it is the first rail, also if the
-/// addresses are on neither list; only `filter` can take it out. If it stays on one host it is the only rail.
+/// `connected` has the addresses of the first connection (local, remote). It works, so it is the
+/// first rail even if neither list has its addresses; only `filter` can exclude it. Within one host
+/// it is the only rail.
 pub fn pair(local: &[Port], remote: &[Port], connected: Option<(IpAddr, IpAddr)>, filter: &RailFilter) -> Vec<Pair> {
     pair_excluding(local, remote, connected.as_slice(), filter, &[])
 }
 
-/// As [`pair`], once some pairs have been dialled: those in `standing` (the first connection first) stay rails, those in
-/// `unreachable` are none, and the ports that lost theirs get the next best partner.
+/// As [`pair`], after some pairs have been dialled. Those in `standing` (the first connection
+/// first) stay rails, those in `unreachable` are excluded, and the ports that lost theirs get the
+/// next best partner.
 pub fn pair_excluding(
     local: &[Port],
     remote: &[Port],
@@ -56,26 +61,26 @@ pub fn pair_excluding(
     choice.into_pairs()
 }
 
-/// How good a pair is; better is less.
+/// The quality of a pair; lower is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// Works already: its place in the list of standing pairs.
+    /// It already works: its index in the list of existing rails.
     Standing(usize),
     /// Neighbours in one network.
     CommonNetwork,
-    /// A router stands between the two, if there is a way at all.
+    /// There is a router between the two, if they can reach each other.
     Routed,
 }
 
 /// One host: its addresses, and the ports that they are on.
 struct Side {
     addresses: Vec<Port>,
-    /// For every address its port, a number below `ports`.
+    /// The port of every address, a number below `ports`.
     port_of: Vec<usize>,
-    /// For every port: fast ones first, then as the host lists them.
+    /// The rank of every port: fast ones first, then in the host's order.
     rank: Vec<usize>,
     speed_mbit_s: Vec<u32>,
-    /// For every port the rails chosen on it.
+    /// The rails chosen on every port.
     rails: Vec<usize>,
 }
 
@@ -105,7 +110,7 @@ impl Side {
         side
     }
 
-    /// `index` tells ports apart; `None` is an address of which nothing is known, and a port of its own.
+    /// `index` identifies a port. `None` is an unknown address, which counts as a separate port.
     fn add(&mut self, port: Port, index: Option<u32>, indices: &mut Vec<Option<u32>>) {
         if self.addresses.iter().any(|p| p.address == port.address) {
             return;
@@ -124,14 +129,15 @@ impl Side {
         self.addresses.iter().any(|p| p.address == address)
     }
 
-    /// Ports without a rail, best first.
+    /// Ports without a rail, the best first.
     fn free(&self) -> Vec<usize> {
         let mut free: Vec<usize> = (0..self.rails.len()).filter(|&p| self.rails[p] == 0).collect();
         free.sort_by_key(|&p| self.rank[p]);
         free
     }
 
-    /// What one more rail could get of a port, in bit/s, so that whole numbers tell shares apart.
+    /// The share of a port that one more rail could get, in bit/s, so that integers can be
+    /// compared.
     fn share(&self, port: usize) -> u64 {
         let speed = match self.speed_mbit_s[port] {
             0 => ASSUMED_SPEED_MBIT_S,
@@ -141,8 +147,9 @@ impl Side {
     }
 }
 
-/// The best pair of addresses between two ports: of addresses that are both private or both public, and of the family
-/// that is known to work on one of the ports, else IPv4. The order of the fields is the order of preference.
+/// The best pair of addresses between two ports. It prefers two private or two public addresses,
+/// then the family that is known to work on one of the ports, then IPv4. The order of the fields is
+/// the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Edge {
     class: Class,
@@ -155,9 +162,9 @@ struct Edge {
 struct Choice {
     local: Side,
     remote: Side,
-    /// For every pair of addresses, row by row of local ones, why it cannot be a rail.
+    /// Why a pair of addresses cannot be a rail, for each pair, row by row of local addresses.
     refused: Vec<Option<Skip>>,
-    /// For every pair of ports that could be a rail.
+    /// The best addresses of every pair of ports that could be a rail.
     edges: BTreeMap<(usize, usize), Edge>,
     /// Pairs of ports, the best first.
     chosen: Vec<(usize, usize)>,
@@ -224,8 +231,9 @@ impl Choice {
         standing.into_iter().for_each(|(_, ports)| self.choose(ports));
     }
 
-    /// Gives as many free ports as possible a free partner each: augmenting paths, starting from the best ports, so that
-    /// the i-th gets the i-th wherever that costs nobody a partner.
+    /// Gives as many free ports as possible a free partner each, by augmenting paths. They start
+    /// from the best ports, so that the i-th gets the i-th unless another port would lose its
+    /// partner.
     fn match_free_ports(&mut self, class: Class) {
         let (rows, columns) = (self.local.free(), self.remote.free());
         let partners: BTreeMap<usize, Vec<usize>> = rows
@@ -247,7 +255,7 @@ impl Choice {
         matched.into_iter().for_each(|ports| self.choose(ports));
     }
 
-    /// Gives every port that is still free the partner that has the most to spare.
+    /// Gives every remaining free port the partner with the largest free share.
     fn cover_rest(&mut self, class: Class) {
         for l in self.local.free() {
             let row = self.edges.range((l, 0)..=(l, usize::MAX)).filter(|(_, e)| e.class == class);
@@ -307,7 +315,7 @@ impl Choice {
     }
 }
 
-/// What two addresses are to each other, if they can be a rail at all.
+/// The relation of two addresses, if they can be a rail.
 fn judge(
     local: &Port,
     remote: &Port,
@@ -340,7 +348,8 @@ fn judge(
     Ok(if in_common_network(local, remote) { Class::CommonNetwork } else { Class::Routed })
 }
 
-/// Finds `l` its best free partner; where none is free, moves others to theirs. `taken_by` is the matching so far.
+/// Finds the best free partner for `l`. Without one, it moves other ports to their free partners.
+/// `taken_by` is the matching so far.
 fn augment(
     l: usize,
     partners: &BTreeMap<usize, Vec<usize>>,
@@ -352,7 +361,7 @@ fn augment(
         taken_by.insert(free, l);
         return true;
     }
-    // Recursion is no deeper than there are ports: every level marks one as seen.
+    // The recursion is at most as deep as the number of ports: every level marks one as seen.
     for &r in row {
         if !std::mem::replace(&mut seen[r], true) && augment(taken_by[&r], partners, taken_by, seen) {
             taken_by.insert(r, l);
@@ -362,7 +371,7 @@ fn augment(
     false
 }
 
-/// IPv4 in the clothes of IPv6 counts as IPv4.
+/// An IPv4-mapped IPv6 address counts as IPv4.
 fn canonical(port: &Port) -> Port {
     let address = port.address.to_canonical();
     let mapped = address.is_ipv4() != port.address.is_ipv4();
@@ -370,7 +379,8 @@ fn canonical(port: &Port) -> Port {
     Port { address, prefix_bits, ..port.clone() }
 }
 
-/// Whether each finds the other in its own network: with prefixes that disagree, one of them needs a router.
+/// Whether each address is in the other's network. If the prefixes disagree, one host needs a
+/// router.
 fn in_common_network(a: &Port, b: &Port) -> bool {
     let covers = |p: &Port, other: IpAddr| filter::in_network(other, p.address, p.prefix_bits);
     covers(a, b.address) && covers(b, a.address)
@@ -383,7 +393,8 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// Addresses that only hosts of the same organization reach. Of a private and a public one, at most one side can dial.
+/// Addresses that only hosts of the same organization reach. Of a private and a public one, at most
+/// one side can dial.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private(),

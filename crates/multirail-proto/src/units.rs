@@ -1,8 +1,8 @@
-//! Sizes and rates as people write them.
+//! Sizes and rates as users write them.
 //!
 //! Sizes are powers of two (`64k` = 64 KiB), rates powers of ten (`100mbit` = 10^8 bit/s).
 
-/// What was wrong with a size or a rate that someone typed.
+/// Why the text of a size or rate is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{input}` is not a {what}; write for example {example}")]
 pub struct ParseUnitError {
@@ -12,6 +12,10 @@ pub struct ParseUnitError {
 }
 
 /// Parses `1`, `8k`, `4m`, `20g`, `64KiB` into bytes.
+///
+/// # Errors
+///
+/// [`ParseUnitError`], if the text is no size.
 pub fn parse_size(text: &str) -> Result<u64, ParseUnitError> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -31,6 +35,10 @@ pub fn parse_size(text: &str) -> Result<u64, ParseUnitError> {
 }
 
 /// Parses `100` (Mbit/s), `100mbit`, `2.5gbit`, `500kbit` into Mbit/s.
+///
+/// # Errors
+///
+/// [`ParseUnitError`], if the text is no rate above zero.
 pub fn parse_rate_mbit_s(text: &str) -> Result<f64, ParseUnitError> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/');
@@ -42,13 +50,13 @@ pub fn parse_rate_mbit_s(text: &str) -> Result<f64, ParseUnitError> {
     };
     let rate = digits.trim().parse::<f64>().ok().zip(scale).map(|(value, scale)| value * scale);
     match rate {
-        // Neither too large nor too small for a number.
+        // The value must be representable.
         Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err(ParseUnitError { input: text.to_owned(), what: "rate", example: "100mbit, 2.5gbit or 500kbit" }),
     }
 }
 
-/// Bytes as people read them: `512 B`, `64 KiB`, `1.5 GiB`.
+/// A size in the largest suitable unit: `512 B`, `64 KiB`, `1.5 GiB`.
 pub fn format_size(bytes: u64) -> String {
     const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -60,7 +68,8 @@ pub fn format_size(bytes: u64) -> String {
     if value.fract() < 0.05 { format!("{value:.0} {}", NAMES[name]) } else { format!("{value:.1} {}", NAMES[name]) }
 }
 
-/// Effective bandwidth in Mbit/s of a ping-pong (MuniSocket, equation 1): the message's bits over half the round trip.
+/// Effective bandwidth in Mbit/s of a ping-pong (MuniSocket, equation 1): the message's bits over
+/// half the round trip.
 pub fn effective_mbit_s(message_bytes: u64, round_trip_us: f64) -> f64 {
     8.0 * message_bytes as f64 / (round_trip_us / 2.0)
 }

@@ -1,9 +1,11 @@
 //! The bytes on a connection.
 //!
-//! A *data channel* carries frames: a fixed header and, for most kinds, payload. A header is 16 bytes and announces a whole run
-//! (DESIGN decision 3). A message that is one run takes 8, because of a small one on a slow rail they are per cents. The
-//! two-ended strategy's *Start* takes 32 and its further fragments one marker byte each: the paper (section 4.1) leaves open
-//! how a receiver tells a fragment from the next control message.
+//! A *data channel* carries frames: a fixed header and, for most kinds, payload. A header has 16
+//! bytes and announces a whole run ([decision 1](../../../docs/decisions/0001-headers-by-run.md)).
+//! A message that is one run has a header of 8 bytes, since 16 bytes would be a measurable share of
+//! a small message on a slow rail. *Start* of the two-ended strategy has 32, and each further
+//! fragment one marker byte: the paper (section 4.1) does not say how a receiver distinguishes a
+//! fragment from the next control message.
 //!
 //! ```text
 //! RUN       kind=1 0     message:u32 length:u32 offset:u48          payload: length bytes
@@ -15,24 +17,25 @@
 //! WHOLE     kind=7 flags message:u16 length:u32                     payload: a message
 //! ```
 //!
-//! Integers are little-endian. The *control connection* and the handshake carry [`packet`]s: a length and a postcard body.
+//! Integers are little-endian. The *control connection* and the handshake carry [`packet`]s: a
+//! length and a postcard body.
 
 use crate::striping::Direction;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of every frame header but *Whole*, *Start* and *Continue*.
+/// Bytes of every frame header except *Whole*, *Start* and *Continue*.
 pub const HEADER_BYTES: usize = 16;
 /// Bytes of a *Whole* header.
-pub const WHOLE_BYTES: usize = 8;
+pub(crate) const WHOLE_BYTES: usize = 8;
 /// Bytes of a *Start* header.
-pub const START_BYTES: usize = 32;
-/// The most header bytes that can stand before one run's payload: End, Open and Run, or End and Start.
+pub(crate) const START_BYTES: usize = 32;
+/// The most header bytes before one run's payload: End, Open and Run, or End and Start.
 pub const MAX_HEAD_BYTES: usize = HEADER_BYTES + START_BYTES;
-/// No message is longer: offsets travel in 48 bits.
+/// The longest message: offsets have 48 bits.
 pub const MAX_MESSAGE_BYTES: u64 = 1 << 47;
-/// No run is longer.
-pub const MAX_RUN_LENGTH: u32 = 1 << 31;
-/// No control packet is longer; checked before anything is allocated for it.
+/// The longest run.
+pub(crate) const MAX_RUN_LENGTH: u32 = 1 << 31;
+/// The longest control packet; it is checked before anything is allocated.
 pub const MAX_PACKET_BYTES: usize = 64 << 10;
 
 const RUN: u8 = 1;
@@ -54,14 +57,15 @@ pub enum Frame {
     Run {
         /// Serial number of the message within the session and direction.
         message: u32,
-        /// Where the bytes belong.
+        /// The offset of the bytes in the message.
         offset: u64,
-        /// How many follow.
+        /// The number of bytes that follow.
         length: u32,
     },
-    /// All bytes of a message follow: no Open stands before it.
+    /// All bytes of a message follow, without an Open before.
     Whole {
-        /// The lower half of the message's serial number: never so many messages are on their way that it is not clear which.
+        /// The lower half of the message's serial number. It is unique among the messages that can
+        /// be in transit.
         message_low: u16,
         /// Its length.
         length: u32,
@@ -77,12 +81,13 @@ pub enum Frame {
         /// The sender waits for this message to be confirmed.
         confirm: bool,
     },
-    /// `length` bytes follow that mean nothing: a measurement.
+    /// `length` bytes without meaning follow, for a measurement.
     Pad {
-        /// How many follow.
+        /// The number of bytes that follow.
         length: u32,
     },
-    /// The paper's *Start*: fragments of `message` follow from `offset` on in this direction; the first follows at once.
+    /// The paper's *Start*: fragments of `message` follow from `offset` on in this direction; the
+    /// first follows at once.
     Start {
         /// Serial number of the message.
         message: u32,
@@ -90,7 +95,7 @@ pub enum Frame {
         direction: Direction,
         /// Length of a fragment; the message's last one may be shorter.
         fragment_bytes: u32,
-        /// Where the first fragment belongs.
+        /// The offset of the first fragment.
         offset: u64,
         /// Length of the message.
         total_bytes: u64,
@@ -99,42 +104,42 @@ pub enum Frame {
     },
     /// The next fragment in the announced direction follows.
     Continue,
-    /// The paper's *End*: nothing more of `message` on this channel.
+    /// The paper's *End*: no more bytes of `message` follow on this channel.
     End {
         /// Serial number of the message.
         message: u32,
     },
 }
 
-/// What a peer sent that is no frame, or one we will not have.
+/// Why a received frame or packet is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The first byte is no kind we know.
+    /// The kind is unknown.
     #[error("unknown frame kind {0:#04x}")]
     UnknownKind(u8),
     /// A field is out of its bounds.
     #[error("{field} of {value} in a {frame} frame is out of bounds")]
     OutOfBounds {
-        /// Which frame.
+        /// The frame.
         frame: &'static str,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it said.
+        /// The value.
         value: u64,
     },
     /// A control packet is too long.
     #[error("a control packet of {0} bytes is too long")]
     PacketTooLong(u64),
-    /// A control packet does not parse.
-    #[error("a control packet does not parse")]
+    /// A control packet cannot be parsed.
+    #[error("a control packet cannot be parsed")]
     BadPacket,
 }
 
 impl Frame {
-    /// Writes the header to the start of `out`, returns its length.
+    /// Writes the header to the start of `out` and returns its length.
     ///
     /// # Panics
-    /// If `out` is shorter than the header: the caller's mistake.
+    /// If `out` is shorter than the header, which is a bug of the caller.
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let size = self.encoded_bytes();
         let out = &mut out[..size];
@@ -189,7 +194,12 @@ impl Frame {
         }
     }
 
-    /// Reads a header from the start of `bytes`: the frame and its length, or `None` while it is not all there.
+    /// Reads a header from the start of `bytes`: the frame and its length, or `None` while it is
+    /// incomplete.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`], if the bytes cannot be the beginning of one.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, WireError> {
         let Some(&kind) = bytes.first() else { return Ok(None) };
         let size = match kind {
@@ -256,7 +266,7 @@ pub mod packet {
     use serde::Serialize;
     use serde::de::DeserializeOwned;
 
-    /// Bytes of the length that stands before a body.
+    /// Bytes of the length before a body.
     pub const PREFIX_BYTES: usize = 4;
 
     /// Appends `body` with its length to `out`.
@@ -273,13 +283,23 @@ pub mod packet {
         out[start..start + PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// The length of the body that follows, from its first four bytes; refused if longer than `most`.
+    /// The length of the body that follows, from its first four bytes. A length above `most` is
+    /// refused.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`], if the body is longer than `most`.
     pub fn body_bytes(prefix: [u8; PREFIX_BYTES], most: usize) -> Result<usize, WireError> {
         let length = u32::from_le_bytes(prefix) as usize;
         if length > most { Err(WireError::PacketTooLong(length as u64)) } else { Ok(length) }
     }
 
-    /// Reads a body from the start of `bytes`: the value and the bytes it took, or `None` while it is not all there.
+    /// Reads a body from the start of `bytes`: the value and its length, or `None` while it is
+    /// incomplete.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`], if the bytes cannot be the beginning of one.
     pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, WireError> {
         let Some(prefix) = bytes.first_chunk() else { return Ok(None) };
         let length = body_bytes(*prefix, MAX_PACKET_BYTES)?;
@@ -288,6 +308,10 @@ pub mod packet {
     }
 
     /// Reads a body whose length is known.
+    ///
+    /// # Errors
+    ///
+    /// [`WireError`], if the bytes are no such body.
     pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, WireError> {
         match postcard::take_from_bytes(body) {
             Ok((value, [])) => Ok(value),
@@ -296,34 +320,34 @@ pub mod packet {
     }
 }
 
-/// What travels on the control connection once the session stands. All of it is cumulative or repeatable, so that
-/// nothing is lost with a control connection: the next one says it again.
+/// Packets of the control connection in an established session. All are cumulative or repeatable,
+/// so that a lost control connection loses nothing: the next one repeats them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// What the receiver has got.
+    /// What the receiver has received.
     Report(Report),
     /// The ports of the sender of this packet that the other side may dial.
     Ports(Vec<Port>),
-    /// The sender is done: it has sent `messages` messages in all, and will send no more.
+    /// The sender has finished: it has sent `messages` messages in all, and will send no more.
     Close {
-        /// Serial number that the next message would have had.
+        /// The serial number of a next message.
         messages: u32,
     },
-    /// The sender gives up, and why.
+    /// The sender gives up, with the reason.
     Abort {
-        /// For people.
+        /// The reason as text.
         reason: String,
     },
 }
 
-/// What the receiver has got: the ledger that comes back to the sender.
+/// What the receiver has received: the ledger for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Every message with a lower serial number is complete.
     pub completed_below: u32,
-    /// The other side's Close has been heard.
+    /// Whether the other side's Close has arrived.
     pub close_heard: bool,
-    /// One row per channel with news.
+    /// One row for each channel with changes.
     pub channels: Vec<ChannelReport>,
 }
 
@@ -332,18 +356,18 @@ pub struct Report {
 pub struct ChannelReport {
     /// The channel's id.
     pub channel: u32,
-    /// Bytes taken from the channel since it was opened, headers included.
+    /// Bytes read from the channel since it was opened, including headers.
     pub position: u64,
-    /// Bytes that arrived since the last report while the channel was in the middle of a run.
+    /// Bytes that arrived within a run since the last report.
     pub busy_bytes: u64,
-    /// The time they took.
+    /// The time that they took, in microseconds.
     pub busy_us: u64,
 }
 
-/// A port of a host, as told to the other side.
+/// A port of a host, as it is sent to the other side.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Port {
-    /// The interface's name, for people.
+    /// The interface's name, for display.
     pub name: String,
     /// Its index on its host: addresses with the same index share a port.
     pub index: u32,
@@ -351,7 +375,7 @@ pub struct Port {
     pub address: std::net::IpAddr,
     /// Length of the address's network prefix.
     pub prefix_bits: u8,
-    /// What the hardware says it can do; 0 where it says nothing.
+    /// The speed that the hardware reports; 0 if it does not.
     pub speed_mbit_s: u32,
 }
 

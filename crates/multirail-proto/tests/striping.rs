@@ -1,8 +1,10 @@
-//! Every strategy, whatever happens: random channels, sizes, orders of asking, losses, joins and second copies, against an
-//! oracle that counts bytes one by one.
+//! Every strategy, whatever happens: random channels, sizes, orders of asking, losses, joins and
+//! second copies, against an oracle that counts bytes one by one.
 
 use multirail_proto::ledger::Ledger;
+use multirail_proto::rng::Rng;
 use multirail_proto::striping::{Channel, ChannelView, Direction, Framing, Next, Run, Strategy, Striping};
+use multirail_testing::{for_seeds, proptest_config};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Generator;
 use std::collections::VecDeque;
@@ -15,7 +17,7 @@ const MAX_CHANNELS: usize = 12;
 #[derive(Debug, Clone)]
 enum Step {
     Ask(usize),
-    /// Everybody asks once; if anything is unclaimed, somebody must get some of it.
+    /// Every channel asks once. If any byte is unclaimed, at least one channel must get a run.
     AskAll,
     /// The oldest run of a channel arrives.
     Arrive(usize),
@@ -83,9 +85,10 @@ struct World {
     views: Vec<ChannelView>,
     /// Claimed and not arrived, per channel, in order.
     outstanding: Vec<VecDeque<Range<u64>>>,
-    /// Where the far end of each channel expects the next fragment that is announced by a marker only.
+    /// Where the far end of each channel expects the next fragment that is announced by a marker
+    /// only.
     expected: Vec<Option<(Range<u64>, Direction)>>,
-    /// Per byte: 1 if nobody has claimed it, or it was given back.
+    /// For each byte: 1 if it is unclaimed or was given back.
     free: Vec<u8>,
     free_bytes: u64,
     ledger: Ledger,
@@ -195,8 +198,8 @@ impl World {
     fn ask_all(&mut self) {
         let left = self.free_bytes > 0 || (self.case.total_bytes == 0 && self.runs == 0);
         let served = (0..self.views.len()).filter(|&c| self.ask(c)).count();
-        let anybody = self.views.iter().any(|v| v.up);
-        assert!(served > 0 || !left || !anybody, "nobody gets anything of {} bytes", self.free_bytes);
+        let any_up = self.views.iter().any(|v| v.up);
+        assert!(served > 0 || !left || !any_up, "no channel gets a run of {} bytes", self.free_bytes);
     }
 
     fn arrive(&mut self, channel: Channel) {
@@ -228,7 +231,8 @@ impl World {
         }
     }
 
-    /// Gives back what of `gap` is neither free already (the channel had two copies) nor under way on another channel.
+    /// Gives back what of `gap` is neither free already (the channel had two copies) nor under way
+    /// on another channel.
     fn give_back(&mut self, gap: Range<u64>) {
         let mut parts = vec![gap];
         for other in self.outstanding.iter().flatten() {
@@ -273,10 +277,12 @@ impl World {
         }
     }
 
-    /// Nothing more happens than asking and arriving: everything must get there, in a bounded number of runs.
+    /// Nothing more happens than asking and arriving: everything must get there, in a bounded
+    /// number of runs.
     fn finish(&mut self) {
         let fragments = self.case.total_bytes / self.case.fragment_bytes;
-        // A run is a fragment, what is left of a part, or about a packet at least; and there are not many others.
+        // A run is a fragment, what is left of a part, or about a packet at least; and there are
+        // not many others.
         let others = (1 + self.given_back + self.lost_or_joined) * 40 * (self.views.len() as u64);
         let bound = self.runs + fragments + self.case.total_bytes / 1024 + others;
         while self.ledger.bytes() < self.case.total_bytes || (self.case.total_bytes == 0 && !self.arrived_empty) {
@@ -314,7 +320,7 @@ fn exactly_once(strategy: Strategy, case: &Case) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(proptest_config(150))]
 
     #[test]
     fn single(case in case()) { exactly_once(Strategy::Single, &case); }
@@ -335,7 +341,7 @@ proptest! {
 #[test]
 fn an_empty_message_survives_its_channel() {
     let up = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
-    for strategy in Strategy::ALL {
+    for &strategy in Strategy::ALL {
         let mut views = [up, up];
         let mut striping = Striping::new(strategy, 0, 10, &views);
         let asked: Vec<Next> = (0..2).map(|c| striping.next(c, &views)).collect();
@@ -347,4 +353,60 @@ fn an_empty_message_survives_its_channel() {
         assert!(matches!(striping.next(1 - teller, &views), Next::Run(r) if r.range.is_empty()), "{strategy}");
         assert_eq!(striping.next(1 - teller, &views), Next::Done);
     }
+}
+
+/// A message of 2 MiB in fragments of 2 KiB, as in section 5.2 of Enhanced MuniSocket, over
+/// channels whose speeds change at random. Every *Start* must be needed: the fragment after the
+/// channel's last one, in its direction, is taken, or another channel takes it.
+#[test]
+fn two_ended_announces_no_fragment_that_its_receiver_expects() {
+    const FRAGMENTS: u64 = 1024;
+    const FRAGMENT_BYTES: u64 = 2 << 10;
+    let up = ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
+    for_seeds(100, |seed| {
+        let mut rng = Rng::new(seed);
+        let channels = 2 + rng.below(7) as usize;
+        let views = vec![up; channels];
+        let mut striping = Striping::new(Strategy::TwoEnded, FRAGMENTS * FRAGMENT_BYTES, FRAGMENT_BYTES, &views);
+        // By fragment: the channel that has taken it. By channel: the fragment that its receiver
+        // expects.
+        let mut takers: Vec<Option<Channel>> = vec![None; FRAGMENTS as usize];
+        let mut expected: Vec<Option<(Option<usize>, Direction)>> = vec![None; channels];
+        let mut left_to_others = Vec::new();
+        // When each channel asks next; those that have been told that all is claimed ask no more.
+        let mut asks_at: Vec<f64> = (0..channels).map(|_| rng.unit()).collect();
+        while let Some(channel) = (0..channels).min_by(|a, b| asks_at[*a].total_cmp(&asks_at[*b])) {
+            if asks_at[channel].is_infinite() {
+                break;
+            }
+            let Next::Run(run) = striping.next(channel, &views) else {
+                asks_at[channel] = f64::INFINITY;
+                continue;
+            };
+            let fragment = (run.range.start / FRAGMENT_BYTES) as usize;
+            assert_eq!(takers[fragment].replace(channel), None, "fragment {fragment} is sent twice");
+            let direction = match (run.framing, expected[channel]) {
+                (Framing::Continue, Some((Some(next), direction))) if next == fragment => direction,
+                (Framing::Start(direction), None) => direction,
+                (Framing::Start(direction), Some((next, _))) => {
+                    let free = next.filter(|next| takers.get(*next) == Some(&None));
+                    left_to_others.extend(free.map(|next| (next, channel)));
+                    assert_ne!(free, Some(fragment), "channel {channel} announces what its receiver expects");
+                    direction
+                }
+                (framing, expected) => panic!("channel {channel}: {framing:?} for {fragment}, {expected:?} expected"),
+            };
+            let next = match direction {
+                Direction::Increment => Some(fragment + 1),
+                Direction::Decrement => fragment.checked_sub(1),
+            };
+            expected[channel] = Some((next, direction));
+            // Speeds differ by up to eight times, and change now and then.
+            asks_at[channel] += rng.exponential(1.0) * (1 + rng.below(8)) as f64;
+        }
+        assert!(takers.iter().all(Option::is_some));
+        for (fragment, channel) in left_to_others {
+            assert_ne!(takers[fragment], Some(channel), "channel {channel} came back to fragment {fragment}");
+        }
+    });
 }

@@ -10,8 +10,7 @@ use multirail::session::ListenConfig;
 use std::io::{Read, Write};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = "127.0.0.1:0".parse()?;
-    let mut listener = Listener::bind(ListenConfig { address, insecure_no_token: false, session: Config::default() })?;
+    let mut listener = Listener::bind(ListenConfig::new(([127, 0, 0, 1], 0), Config::default()))?;
     let host = listener.address().to_string();
 
     let server = std::thread::spawn(move || -> std::io::Result<usize> {

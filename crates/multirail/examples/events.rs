@@ -1,12 +1,14 @@
-//! What a change of the network in the middle of a 64 MiB message costs, held against the ideal in the same run.
+//! What a change of the network in the middle of a 64 MiB message costs, held against the ideal in
+//! the same run.
 //!
-//! Two rails of 100 Mbit/s in a lab of its own. The ideal is worked out from the undisturbed message of the same run: it
-//! carries what both rails carry until the event, and what is left of them afterwards.
+//! Two rails of 100 Mbit/s in a lab of its own. The ideal is worked out from the undisturbed
+//! message of the same run: it carries what both rails carry until the event, and what is left of
+//! them afterwards.
 //!
 //! `cargo run --release -p multirail --example events [REPEATS]`, as root; one JSON object a line.
 
 use multirail::session::{Accepted, ListenConfig, Listener};
-use multirail::{Config, Session, service};
+use multirail::{Config, Session, runtime};
 use multirail_lab::{Lab, Rate, Topology};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -34,16 +36,15 @@ fn run(lab: &Lab) {
     std::thread::scope(|scope| {
         scope.spawn(|| lab.run_in("b", move || serve(&stopped)).expect("the server's host"));
         std::thread::sleep(Duration::from_millis(200));
-        lab.run_in("a", || service::block_on(measure(lab, &address))).expect("the client's host").expect("a session");
+        lab.run_in("a", || runtime::block_on(measure(lab, &address))).expect("the client's host").expect("a session");
         drop(stop);
     });
 }
 
 /// Receives messages until the client is done.
 fn serve(stopped: &mpsc::Receiver<()>) {
-    let served = service::block_on(async {
-        let address = "0.0.0.0:7717".parse().expect("an address");
-        let listen = ListenConfig { address, insecure_no_token: true, session: Config::default() };
+    let served = runtime::block_on(async {
+        let listen = ListenConfig::new(([0, 0, 0, 0], 7717), Config::default());
         let mut listener = Listener::bind(listen).await?;
         let Accepted::Session(new) = listener.accept().await? else { return Ok(()) };
         let mut session = new.start();
@@ -73,7 +74,7 @@ async fn measure(lab: &Lab, address: &str) -> multirail::Result<()> {
             if cut { lab.set_cut(1) } else { lab.set_down(1) }.expect("taking a rail away")
         })
         .await?;
-        report(name, taken, at, ideal(bytes_s, at, 0.5), multirail::socket::DEAD_AFTER.as_secs_f64());
+        report(name, taken, at, ideal(bytes_s, at, 0.5), multirail::session::DEAD_AFTER.as_secs_f64());
         lab.set_up(1).expect("bringing a rail back");
         let back = used_again(&mut session, &message[..1 << 20]).await?;
         println!(
@@ -90,7 +91,8 @@ async fn timed(session: &mut Session, message: &[u8]) -> multirail::Result<f64> 
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Sends the message and has `event` happen in the middle; the time it took, and when the event was over.
+/// Sends the message and starts `event` halfway. Returns the duration of the message and the time
+/// when the event ended.
 async fn with_event(
     session: &mut Session,
     message: &[u8],

@@ -1,18 +1,17 @@
-//! Two hosts exchange a message. Here both are this machine, so there is one rail; nothing in the code would differ with more.
+//! Two hosts exchange a message. Here both are this machine, so there is one rail; nothing in the
+//! code would differ with more.
 //!
 //! `cargo run -p multirail --example messages`
 
 use multirail::session::{Accepted, ListenConfig, Listener};
 use multirail::{Config, Session, Token};
 
-/// Runs the example.
 #[tokio::main(flavor = "current_thread")]
-pub async fn main() -> multirail::Result<()> {
-    let config = Config { token: Some(Token::new(b"what both sides know")), ..Config::default() };
+async fn main() -> multirail::Result<()> {
+    let config = Config::new().token(Token::new(b"what both sides know"));
 
     // One side listens, and gets a session for each host that connects and knows the token.
-    let address = ([127, 0, 0, 1], 0).into();
-    let listen = ListenConfig { address, insecure_no_token: false, session: config.clone() };
+    let listen = ListenConfig::new(([127, 0, 0, 1], 0), config.clone());
     let mut listener = Listener::bind(listen).await?;
     let address = listener.address().to_string();
     let server = async {
@@ -40,4 +39,9 @@ pub async fn main() -> multirail::Result<()> {
 
     tokio::try_join!(server, client)?;
     Ok(())
+}
+
+#[test]
+fn runs() {
+    main().expect("the example runs");
 }

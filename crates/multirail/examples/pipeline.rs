@@ -1,12 +1,12 @@
-//! A pipeline of three filters in this process, the middle one in three copies: it squares a million numbers and sums them.
+//! A pipeline of three filters in this process, the middle one in three copies: it squares a
+//! million numbers and sums them.
 //!
 //! `cargo run -p multirail --release --example pipeline`
 
 use multirail::Config;
 use multirail::pipeline::{Failure, Group, Io, PipelineError};
 
-/// Runs the example.
-pub fn main() -> Result<(), PipelineError> {
+fn main() -> Result<(), PipelineError> {
     let mut group = Group::new(Config::default());
     group.filter("numbers", |_| |io: &mut Io<'_>| (0..1000).try_for_each(|part| io.write(0, part, vec![])));
     let squares = group.filter("squares", |_| {
@@ -31,4 +31,9 @@ pub fn main() -> Result<(), PipelineError> {
     });
     group.stream("numbers", "squares").stream("squares", "sum");
     group.start()?.run(b"")
+}
+
+#[test]
+fn runs() {
+    main().expect("the example runs");
 }

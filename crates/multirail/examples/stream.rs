@@ -1,11 +1,12 @@
-//! A session as a byte stream: `tokio::io::copy` over every rail between two hosts, and how fast it went.
+//! A session as a byte stream: `tokio::io::copy` over every rail between two hosts, and how fast it
+//! went.
 //!
 //! ```text
 //! host b$ cargo run --release -p multirail --example stream -- serve 0.0.0.0:7000
 //! host a$ cargo run --release -p multirail --example stream -- send b:7000 32
 //! ```
 //!
-//! The server has no token: for networks where everybody may connect.
+//! The server has no token: for networks in which every host may connect.
 
 use multirail::session::{Accepted, ListenConfig, Listener};
 use multirail::{Config, Session};
@@ -29,14 +30,13 @@ fn main() -> Result<()> {
 /// Reads streams to their end, one after the other, and answers with the number of bytes.
 async fn serve(address: &str) -> Result<()> {
     let session = Config::default();
-    let mut listener =
-        Listener::bind(ListenConfig { address: address.parse()?, insecure_no_token: true, session }).await?;
+    let mut listener = Listener::bind(ListenConfig::new(address.parse::<std::net::SocketAddr>()?, session)).await?;
     loop {
         let Accepted::Session(session) = listener.accept().await? else { continue };
         let mut stream = session.start().into_stream();
         let bytes = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
         stream.write_u64(bytes).await?;
-        // A client that is gone has all it wanted.
+        // A client that has disconnected needs nothing more.
         let _ = stream.shutdown().await;
     }
 }

@@ -1,25 +1,24 @@
-//! Move data between machines over every network path they have.
-//!
-//! A [`Session`] joins two hosts by channels on all the rails between them; a message sent over it is striped.
+#![doc = include_str!("../README.md")]
+#![warn(unreachable_pub)]
 
+#[cfg(feature = "bench")]
 pub mod bench;
-pub mod blocking;
-pub mod error;
-pub mod files;
-pub mod handshake;
-pub mod multicast;
-pub mod payload;
-pub mod pipeline;
-pub mod placement;
-pub mod rails;
-pub mod service;
-pub mod session;
-pub mod socket;
-pub mod stream;
-pub mod transport;
+pub mod guide;
+pub mod server;
 
-pub use error::{Error, Result};
-pub use handshake::Token;
-pub use multirail_proto::striping::Strategy;
-pub use session::{Config, Session};
-pub use stream::Stream;
+#[cfg(feature = "files")]
+pub use multirail_files as files;
+#[cfg(feature = "multicast")]
+pub use multirail_multicast as multicast;
+pub use multirail_net::{
+    AuthorizedKeys, Channels, Client, Config, Connection, Error, Identity, IdentityError, KnownHosts, PublicKey,
+    RailFilter, Result, Session, Strategy, Stream, Token, TokenError, blocking, budget, error, payload, protocol,
+    rails, record, request, router, runtime, session, stop, stream, token, traffic,
+};
+// For fuzz targets and tests of handshakes.
+#[doc(hidden)]
+pub use multirail_net::handshake;
+#[cfg(feature = "pipeline")]
+pub use multirail_pipeline as pipeline;
+#[cfg(feature = "place")]
+pub use multirail_place as placement;

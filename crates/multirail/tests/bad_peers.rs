@@ -1,111 +1,32 @@
-//! Peers that come in great number and say nothing, and peers that vanish: others are served, and files and memory last.
+//! Many silent peers, and peers that disappear: other clients are served, and files and memory
+//! suffice.
 
 mod common;
 
+use common::served::{self, Served, spawn_child};
 use common::*;
 use multirail::payload::VecSink;
-use multirail::service::{self, Request, ServeConfig};
-use multirail::session::ListenConfig;
 use multirail::{Config, Error, Session, handshake};
-use multirail_proto::wire::packet;
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-const CHILD: &str = "MULTIRAIL_TEST_CHILD";
 
 /// The other process of the tests below.
 #[test]
 #[ignore = "the other process of tests in this file"]
 fn child() {
-    let Ok(what) = std::env::var(CHILD) else { return };
-    let (role, argument) = what.split_once(' ').unwrap_or((&what, ""));
-    match role {
-        "serve" => {
-            let session = Config { token: Some(token()), give_up_after: Duration::from_secs(2), ..Config::default() };
-            let listen = ListenConfig { address: "127.0.0.1:0".parse().unwrap(), insecure_no_token: false, session };
-            let serving = service::serve(ServeConfig { listen, root: "/nonexistent".into() }, |address| {
-                println!("\nlistening {address}");
-                std::io::stdout().flush().unwrap();
-            });
-            runtime().block_on(serving).unwrap();
-        }
-        "send" => runtime().block_on(async {
-            let mut session = Session::connect(argument, Config::default()).await.unwrap();
+    served::child(|role, address| {
+        assert_eq!(role, "send");
+        runtime().block_on(async {
+            let mut session = Session::connect(address, Config::new().token(token())).await.unwrap();
             let _ = session.send(&vec![7; 256 << 20]).await;
-        }),
-        other => panic!("no such role: {other}"),
-    }
+        });
+    });
 }
 
-fn spawn_child(what: &str, max_files: Option<u64>) -> Child {
-    let mut command = match max_files {
-        None => Command::new(std::env::current_exe().unwrap()),
-        Some(files) => {
-            let mut command = Command::new("sh");
-            command
-                .arg("-c")
-                .arg(format!("ulimit -n {files}; exec \"$0\" \"$@\""))
-                .arg(std::env::current_exe().unwrap());
-            command
-        }
-    };
-    let command = command.args(["--exact", "child", "--ignored", "--nocapture"]).env(CHILD, what);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
-}
-
-/// Ends the child with the test.
-struct Served(Child, SocketAddr);
-
-impl Served {
-    fn start(max_files: Option<u64>) -> Self {
-        let mut child = spawn_child("serve", max_files);
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines.map_while(Result::ok).find_map(|l| l.strip_prefix("listening ")?.parse().ok());
-        Self(child, address.expect("the server tells where it listens"))
-    }
-
-    fn rss_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-
-    fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap().count()
-    }
-
-    /// Whether a client with the token is served: a message there and back.
-    async fn is_served(&self) {
-        let config = Config { token: Some(token()), ..Config::default() };
-        let address = self.1.to_string();
-        let connecting = Session::connect(&address, config);
-        let mut session = bounded("a good client to be let in", 20, connecting).await.expect("let in");
-        let echo = Request::Echo { message_bytes: 1000, rounds: 1, strategy: "adaptive".into(), fragment_bytes: 1 };
-        let mut bytes = Vec::new();
-        packet::encode(&echo, &mut bytes);
-        session.send(&bytes[packet::PREFIX_BYTES..]).await.unwrap();
-        let message = pattern(1, 1000);
-        session.send(&message).await.unwrap();
-        let mut back = vec![0; 1000];
-        bounded("the echo", 10, session.recv(&mut back)).await.unwrap();
-        assert_same(&back, &message, "an echo");
-        session.close().await.unwrap();
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A thousand connections that never finish their handshake: each costs the server less than 16 KiB, a good client is served
-/// beside them, and they are shown the door.
+/// A thousand connections that never finish their handshake. Each costs the server less than 16
+/// KiB, a valid client is served beside them, and they are disconnected.
 #[test]
 fn a_thousand_half_open_connections_cost_little() {
     const CONNECTIONS: usize = 1000;
@@ -118,8 +39,8 @@ fn a_thousand_half_open_connections_cost_little() {
         let begun = Instant::now();
         let mut half_open = Vec::new();
         for number in 0..CONNECTIONS {
-            let mut stream = TcpStream::connect(server.1).await.unwrap();
-            // Silent, or stuck in the first packet, or waiting where a proof is due.
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            // The client is silent, stops within the first packet, or sends no proof.
             let hello = hello();
             let said = [&hello[..0], &hello[..3], &hello[..20], &hello[..]][number % 4];
             stream.write_all(said).await.unwrap();
@@ -135,19 +56,20 @@ fn a_thousand_half_open_connections_cost_little() {
         println!("{each} bytes a half-open connection, {CONNECTIONS} of them after {:?}", begun.elapsed());
         assert!(each < 16 << 10, "{each} bytes a connection");
         server.is_served().await;
-        bounded("the door for all of them", 20, async {
+        bounded("the end of all of them", 20, async {
             for mut stream in half_open {
                 let mut rest = Vec::new();
                 let _ = stream.read_to_end(&mut rest).await;
             }
         })
         .await;
-        println!("all shown the door after {:?}", begun.elapsed());
+        println!("all disconnected after {:?}", begun.elapsed());
         server.is_served().await;
     });
 }
 
-/// A server whose files are used up by half-open connections shows the oldest of them the door: a good client is served.
+/// A server whose files are used up by half-open connections disconnects the oldest, so that a
+/// valid client is served.
 #[test]
 fn half_open_connections_do_not_use_up_a_servers_files() {
     const FILES: u64 = 100;
@@ -155,7 +77,7 @@ fn half_open_connections_do_not_use_up_a_servers_files() {
     runtime().block_on(async {
         let mut half_open = Vec::new();
         for _ in 0..2 * FILES {
-            half_open.push(TcpStream::connect(server.1).await.unwrap());
+            half_open.push(TcpStream::connect(server.address).await.unwrap());
         }
         let begun = Instant::now();
         server.is_served().await;
@@ -164,24 +86,15 @@ fn half_open_connections_do_not_use_up_a_servers_files() {
     });
 }
 
-fn allow_files(count: u64) {
-    // SAFETY: both calls get a valid rlimit.
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
-        limit.rlim_cur = limit.rlim_max.min(limit.rlim_cur.max(count));
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
-    }
-}
-
-/// A sender that is killed in the middle of a message: the receiver says so after the time it was given, and others are served.
+/// A sender is killed within a message: the receiver reports it after the configured time, and
+/// other clients are served.
 #[test]
-fn a_peer_that_vanishes_in_mid_message_is_given_up() {
+fn a_peer_that_disappears_within_a_message_is_given_up() {
     runtime().block_on(async {
-        let config = Config { give_up_after: Duration::from_secs(1), ..Config::default() };
+        let config = Config::new().token(token()).give_up_after(Duration::from_secs(1));
         let mut listener = listen(config.clone()).await;
         let address = listener.address();
-        let mut child = spawn_child(&format!("send {address}"), None);
+        let mut child = spawn_child(&format!("send {address}"), None, Stdio::null());
         let mut server = accept(&mut listener).await;
         let watch = server.watch();
         let mut sink = VecSink::new(1 << 30);

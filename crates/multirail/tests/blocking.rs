@@ -4,6 +4,7 @@ use multirail::blocking::{Listener, Session, Stream};
 use multirail::session::ListenConfig;
 use multirail::{Config, Error};
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -22,10 +23,8 @@ fn run(test: impl FnOnce() + Send + 'static) {
 }
 
 fn pair() -> (Session, Session) {
-    let config = Config { channels_per_rail: 2, ..Config::default() };
-    let address = "127.0.0.1:0".parse().unwrap();
-    let mut listener =
-        Listener::bind(ListenConfig { address, insecure_no_token: false, session: config.clone() }).unwrap();
+    let config = Config::new().channels(NonZero::<u32>::new(2).unwrap());
+    let mut listener = Listener::bind(ListenConfig::new(([127, 0, 0, 1], 0), config.clone())).unwrap();
     let address = listener.address().to_string();
     let client = thread::spawn(move || Session::connect(&address, config).unwrap());
     let (server, peer) = listener.accept().unwrap();

@@ -1,6 +1,7 @@
-//! Rails that fail in the middle of everything, between two hosts of a lab: nothing is lost, and a rail that is back is used.
+//! Rails that fail during transfers between two hosts of a lab: no data is lost, and a returning
+//! rail is used again.
 //!
-//! Where no lab can be made (see `multirail-lab`), each test says so and is skipped.
+//! Where no lab can be made (see `multirail-lab`), each test is skipped.
 
 mod common;
 
@@ -9,24 +10,25 @@ use multirail::payload::VecSink;
 use multirail::session::{Accepted, ListenConfig, Listener, Receiver, Sender, Watch};
 use multirail::{Config, Error, Session, Strategy};
 use multirail_lab::{Lab, LinkState, Topology};
+use multirail_testing::{Requirement, for_seeds, skip};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// No host's part of a test takes longer.
+/// The time limit of each host's part of a test.
 const HOST_SECONDS: u64 = 55;
 
 fn lab(rates: &[&str]) -> Option<Lab> {
     if let Err(why) = Lab::supported() {
-        println!("skipped: {why}");
+        skip(Requirement::Namespaces, why);
         return None;
     }
     let topology = Topology::simple(&["a", "b"], rates).expect("a topology");
     Some(Lab::temporary(&topology).expect("a lab"))
 }
 
-/// What the test sees of the two sessions while it acts on the network.
+/// The test's view of the two sessions while it changes the network.
 struct Seen {
     client: Watch,
     server: Watch,
@@ -48,7 +50,8 @@ impl Seen {
     }
 }
 
-/// Waits until `done`, and panics with what the sessions look like if that takes too long; returns how long it took.
+/// Waits until `done` and returns the duration. Panics with the state of the sessions if it takes
+/// too long.
 fn until(what: &str, seconds: u64, seen: &Seen, done: impl Fn() -> bool) -> Duration {
     let begun = Instant::now();
     while !done() {
@@ -64,7 +67,8 @@ fn until(what: &str, seconds: u64, seen: &Seen, done: impl Fn() -> bool) -> Dura
     begun.elapsed()
 }
 
-/// Runs a client on host a and a server on host b, each on a thread and a runtime of its own, and `act` beside them.
+/// Runs a client on host a and a server on host b, each with its own thread and runtime, and `act`
+/// beside them.
 fn play<C: Send, S: Send>(
     lab: &Lab,
     config: &Config,
@@ -72,7 +76,7 @@ fn play<C: Send, S: Send>(
     server: impl AsyncFnOnce(Session) -> S + Send,
     act: impl FnOnce(&Lab, &Seen),
 ) -> (C, S) {
-    let config = Config { token: Some(token()), ..config.clone() };
+    let config = config.clone().token(token());
     let (port_sender, port) = mpsc::channel();
     let (server_sender, server_watch) = mpsc::channel();
     let (client_sender, client_watch) = mpsc::channel();
@@ -80,8 +84,7 @@ fn play<C: Send, S: Send>(
         let session = config.clone();
         let host_b = scope.spawn(move || {
             let part = async move || {
-                let address = "0.0.0.0:0".parse().expect("an address");
-                let listen = ListenConfig { address, insecure_no_token: false, session };
+                let listen = ListenConfig::new(([0, 0, 0, 0], 0), session);
                 let mut listener = Listener::bind(listen).await.expect("a listener");
                 port_sender.send(listener.address().port()).expect("the test waits for it");
                 let Accepted::Session(new) = listener.accept().await.expect("a peer") else { panic!("not a session") };
@@ -136,7 +139,7 @@ async fn receive_all(input: &mut Receiver, way: u64, sizes: &[usize]) {
     }
 }
 
-/// After the last message: one side closes, and the other one hears of it, and of nothing else.
+/// After the last message one side closes. The other side receives the end and no other message.
 async fn close(session: Session) {
     session.close().await.expect("closed");
 }
@@ -152,8 +155,8 @@ enum Way {
     Down,
 }
 
-/// One message of 16 MiB each round; its rail fails in the middle; then the rail comes back, and small messages go on until it
-/// carries some of them.
+/// In each round a rail fails within a message of 16 MiB. Then the rail returns, and small messages
+/// follow until it carries some of them.
 fn rail_fails_in_mid_message(link: LinkState, rounds: &[(Way, usize)]) {
     const MESSAGE_BYTES: usize = 16 << 20;
     const SMALL_BYTES: usize = 256 << 10;
@@ -208,19 +211,21 @@ fn rail_fails_in_mid_message(link: LinkState, rounds: &[(Way, usize)]) {
     });
 }
 
-/// Packets are lost without a word, each way, on the rail of the control connection and on the other.
+/// Packets are lost silently, in each direction, on the rail of the control connection and on the
+/// other one.
 #[test]
 fn a_rail_that_is_cut_silently() {
     rail_fails_in_mid_message(LinkState::Cut, &[(Way::Up, 1), (Way::Down, 1), (Way::Up, 0)]);
 }
 
-/// The same where the hosts are told: their ports lose the carrier.
+/// The same when the hosts' ports lose the carrier.
 #[test]
 fn a_rail_whose_carrier_goes() {
     rail_fails_in_mid_message(LinkState::Down, &[(Way::Up, 1), (Way::Down, 0), (Way::Up, 0)]);
 }
 
-/// All rails fail for two seconds, in the middle of a message each way and with small ones behind: the session survives.
+/// All rails fail for two seconds, within a message in each direction and before small ones: the
+/// session survives.
 #[test]
 fn all_rails_cut_for_two_seconds() {
     let Some(lab) = lab(&["50mbit", "50mbit"]) else { return };
@@ -247,18 +252,18 @@ fn all_rails_cut_for_two_seconds() {
     });
 }
 
-/// All rails stay down: both sides say so, after the time they were given.
+/// All rails stay down: both sides report it after the configured time.
 #[test]
 fn all_rails_lost_for_good() {
     let Some(lab) = lab(&["50mbit", "50mbit"]) else { return };
-    let config = Config { give_up_after: Duration::from_secs(3), ..Config::default() };
+    let config = Config::new().give_up_after(Duration::from_secs(3));
     let message = vec![1; 64 << 20];
     let client = async |mut session: Session| {
-        let error = session.send(&message).await.expect_err("nobody can have it");
+        let error = session.send(&message).await.expect_err("no rail is left to send it");
         (error, session.send(b"more").await.expect_err("it is over"), Instant::now())
     };
     let server = async |mut session: Session| {
-        let error = session.recv_into(&mut VecSink::new(64 << 20)).await.expect_err("nobody can send it");
+        let error = session.recv_into(&mut VecSink::new(64 << 20)).await.expect_err("no rail is left to receive it");
         (error, session.send(b"more").await.expect_err("it is over"), Instant::now())
     };
     let cut_at = std::sync::Mutex::new(Instant::now());
@@ -277,86 +282,91 @@ fn all_rails_lost_for_good() {
     }
 }
 
-/// Small messages, for which sending does not wait: those under way on the rail that dies arrive on the other, once and in order.
+/// Small messages, for which sending does not wait. Those in transit on the failed rail arrive on
+/// the other, once and in order.
 #[test]
 fn small_messages_in_flight_when_a_rail_dies() {
-    for (strategy, link) in [(Strategy::Adaptive, LinkState::Cut), (Strategy::SharedCounter, LinkState::Down)] {
-        let Some(lab) = lab(&["50mbit", "50mbit"]) else { return };
-        let mut rng = Rng(seed(3));
-        let sizes: Vec<usize> = (0..6000).map(|_| rng.below(2000).saturating_sub(100) as usize).collect();
-        let client = async |mut session: Session| {
-            send_all(session.split().0, 1, &sizes).await;
-            close(session).await;
-        };
-        let server = async |mut session: Session| {
-            receive_all(session.split().1, 1, &sizes).await;
-            hear_close(session).await;
-        };
-        play(&lab, &Config { strategy, ..Config::default() }, client, server, |lab, seen| {
-            until("a good part of them", 10, seen, || Seen::all_sent(&seen.client) > 1 << 20);
-            let busiest = (0..2).max_by_key(|r| Seen::sent(&seen.client, seen.rails[*r])).unwrap_or(0);
-            lab.set_link(busiest, link).unwrap();
-            println!("{strategy}: rail {busiest} {link:?} after {} bytes", Seen::all_sent(&seen.client));
-        });
-    }
+    for_seeds(1, |seed| {
+        for (strategy, link) in [(Strategy::Adaptive, LinkState::Cut), (Strategy::SharedCounter, LinkState::Down)] {
+            let Some(lab) = lab(&["50mbit", "50mbit"]) else { return };
+            let mut rng = Rng::new(seed);
+            let sizes: Vec<usize> = (0..6000).map(|_| rng.below(2000).saturating_sub(100) as usize).collect();
+            let client = async |mut session: Session| {
+                send_all(session.split().0, 1, &sizes).await;
+                close(session).await;
+            };
+            let server = async |mut session: Session| {
+                receive_all(session.split().1, 1, &sizes).await;
+                hear_close(session).await;
+            };
+            play(&lab, &Config::new().strategy(strategy), client, server, |lab, seen| {
+                until("a good part of them", 10, seen, || Seen::all_sent(&seen.client) > 1 << 20);
+                let busiest = (0..2).max_by_key(|r| Seen::sent(&seen.client, seen.rails[*r])).unwrap_or(0);
+                lab.set_link(busiest, link).unwrap();
+                println!("{strategy}: rail {busiest} {link:?} after {} bytes", Seen::all_sent(&seen.client));
+            });
+        }
+    });
 }
 
 /// Rails fail and return at random while 200 messages go each way.
 #[test]
 fn random_failures_while_messages_go_both_ways() {
-    let Some(lab) = lab(&["100mbit", "50mbit"]) else { return };
-    let mut rng = Rng(seed(4));
-    let mut sizes = || -> Vec<usize> {
-        let size = |rng: &mut Rng| match rng.below(4) {
-            0 => rng.below(300) as usize,
-            1 | 2 => rng.below(100_000) as usize,
-            _ => rng.below((1 << 20) + 1) as usize,
+    for_seeds(1, |seed| {
+        let Some(lab) = lab(&["100mbit", "50mbit"]) else { return };
+        let mut rng = Rng::new(seed);
+        let mut sizes = || -> Vec<usize> {
+            let size = |rng: &mut Rng| match rng.below(4) {
+                0 => rng.below(300) as usize,
+                1 | 2 => rng.below(100_000) as usize,
+                _ => rng.below((1 << 20) + 1) as usize,
+            };
+            (0..200).map(|_| size(&mut rng)).collect()
         };
-        (0..200).map(|_| size(&mut rng)).collect()
-    };
-    let (up, down) = (sizes(), sizes());
-    let finished = AtomicU64::new(0);
-    let client = async |mut session: Session| {
-        let (out, input) = session.split();
-        tokio::join!(send_all(out, 1, &up), receive_all(input, 2, &down));
-        finished.fetch_add(1, Ordering::SeqCst);
-        close(session).await;
-    };
-    let server = async |mut session: Session| {
-        let (out, input) = session.split();
-        tokio::join!(send_all(out, 2, &down), receive_all(input, 1, &up));
-        finished.fetch_add(1, Ordering::SeqCst);
-        hear_close(session).await;
-    };
-    play(&lab, &Config::default(), client, server, |lab, seen| {
-        let begun = Instant::now();
-        let mut failures = 0;
-        while finished.load(Ordering::SeqCst) < 2 && begun.elapsed() < Duration::from_secs(HOST_SECONDS) {
-            std::thread::sleep(Duration::from_millis(100 + rng.below(900)));
-            let rail = rng.below(2) as usize;
-            let link = if rng.below(2) == 0 { LinkState::Cut } else { LinkState::Down };
-            lab.set_link(rail, link).unwrap();
-            std::thread::sleep(Duration::from_millis(50 + rng.below(2500)));
-            lab.set_link(rail, LinkState::Up).unwrap();
-            failures += 1;
-        }
-        println!(
-            "{failures} failures in {:?}; resent {} and {} bytes",
-            begun.elapsed(),
-            seen.client.stats().resent_bytes,
-            seen.server.stats().resent_bytes
-        );
+        let (up, down) = (sizes(), sizes());
+        let finished = AtomicU64::new(0);
+        let client = async |mut session: Session| {
+            let (out, input) = session.split();
+            tokio::join!(send_all(out, 1, &up), receive_all(input, 2, &down));
+            finished.fetch_add(1, Ordering::SeqCst);
+            close(session).await;
+        };
+        let server = async |mut session: Session| {
+            let (out, input) = session.split();
+            tokio::join!(send_all(out, 2, &down), receive_all(input, 1, &up));
+            finished.fetch_add(1, Ordering::SeqCst);
+            hear_close(session).await;
+        };
+        play(&lab, &Config::default(), client, server, |lab, seen| {
+            let begun = Instant::now();
+            let mut failures = 0;
+            while finished.load(Ordering::SeqCst) < 2 && begun.elapsed() < Duration::from_secs(HOST_SECONDS) {
+                std::thread::sleep(Duration::from_millis(100 + rng.below(900)));
+                let rail = rng.below(2) as usize;
+                let link = if rng.below(2) == 0 { LinkState::Cut } else { LinkState::Down };
+                lab.set_link(rail, link).unwrap();
+                std::thread::sleep(Duration::from_millis(50 + rng.below(2500)));
+                lab.set_link(rail, LinkState::Up).unwrap();
+                failures += 1;
+            }
+            println!(
+                "{failures} failures in {:?}; resent {} and {} bytes",
+                begun.elapsed(),
+                seen.client.stats().resent_bytes,
+                seen.server.stats().resent_bytes
+            );
+        });
     });
 }
 
-/// A send that is dropped in the middle of its message ends the session, and says so from then on, to both sides.
+/// Dropping a send within its message ends the session. From then on, both sides return that error.
 #[test]
 fn a_dropped_send_ends_the_session() {
     runtime().block_on(async {
         let (mut client, mut server, _listener) = pair(Config::default()).await;
         let message = pattern(1, 16 << 20);
         let dropped = tokio::time::timeout(Duration::from_millis(200), client.send(&message)).await;
-        assert!(dropped.is_err(), "nobody receives it: {dropped:?}");
+        assert!(dropped.is_err(), "the message cannot complete: {dropped:?}");
         let again = [
             bounded("an answer", 5, client.send(b"more")).await,
             bounded("an answer", 5, client.recv(&mut [])).await.map(|_| ()),

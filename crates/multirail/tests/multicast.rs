@@ -1,17 +1,21 @@
-//! Broadcasts over loopback, several servers in one process: everybody gets it, and what goes wrong on one host stays there.
+//! Broadcasts over loopback with several servers in one process: all hosts complete, and a failure
+//! on one host does not affect the others.
 
 use multirail::Config;
-use multirail::multicast::{Group, Host, Method, Options, Outcome, Receiver, broadcast_path};
-use multirail::service::{ServeConfig, block_on, serve};
+use multirail::multicast::{BroadcastHost, Group, Method, Options, Outcome, Receiver, broadcast_path};
+use multirail::runtime::block_on;
+use multirail::server::Server;
 use multirail::session::ListenConfig;
+use multirail_testing::for_seeds;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 mod common;
-use common::{bounded, pattern, seed, token};
+use common::{bounded, pattern, token};
 
-/// A directory that goes with its owner.
+/// A directory that is removed when this is dropped.
 struct Temp(PathBuf);
 
 impl Temp {
@@ -36,34 +40,33 @@ impl Drop for Temp {
 }
 
 fn config() -> Config {
-    Config { token: Some(token()), ..Config::default() }
+    Config::new().token(token())
 }
 
 /// Serves `root` on a thread for as long as the process lives; returns the address.
 fn server(root: &Path) -> String {
     let (told, address) = std::sync::mpsc::channel();
-    let listen = ListenConfig { address: "127.0.0.1:0".parse().unwrap(), insecure_no_token: false, session: config() };
-    let config = ServeConfig { listen, root: root.to_owned() };
+    let listen = ListenConfig::new(([127, 0, 0, 1], 0), config());
+    let server = Server::new(listen, root.to_owned());
     std::thread::spawn(move || {
-        let serving = serve(config, |address| told.send(address.to_string()).unwrap());
+        let serving = server.serve(|address| told.send(address.to_string()).unwrap());
         block_on(serving)
     });
     address.recv().unwrap()
 }
 
 fn options(method: Method, seed: u64) -> Options {
-    Options { method, config: config(), seed: Some(seed), wait_for_lost: Duration::ZERO, ..Options::default() }
+    Options::new().method(method).config(config()).seed(seed).wait_for_lost(Duration::ZERO)
 }
 
 /// Servers in `clusters` clusters in turn, with their folders.
-fn servers(temp: &Temp, count: u32, clusters: u32) -> (Vec<Host>, Vec<PathBuf>) {
+fn servers(temp: &Temp, count: u32, clusters: u32) -> (Vec<BroadcastHost>, Vec<PathBuf>) {
     let roots: Vec<PathBuf> = (0..count).map(|i| temp.dir(&format!("host{i}"))).collect();
-    let host = |(i, root): (usize, &PathBuf)| Host { address: server(root), cluster: i as u32 % clusters };
+    let host = |(i, root): (usize, &PathBuf)| BroadcastHost { address: server(root), cluster: i as u32 % clusters };
     (roots.iter().enumerate().map(host).collect(), roots)
 }
 
-fn broadcast_file(bytes: usize, hosts: u32, method: Method) {
-    let seed = seed(1);
+fn broadcast_file(bytes: usize, hosts: u32, method: Method, seed: u64) {
     let temp = Temp::new();
     let source = temp.dir("source").join("data");
     let content = pattern(seed, bytes);
@@ -83,45 +86,51 @@ fn broadcast_file(bytes: usize, hosts: u32, method: Method) {
 }
 
 #[test]
-fn a_file_gets_to_all_hosts_by_every_method() {
-    for method in Method::ALL.into_iter().filter(|m| !m.needs_bandwidths()) {
-        broadcast_file(3_000_001, 5, method);
-    }
+fn a_file_reaches_all_hosts_by_every_method() {
+    for_seeds(1, |seed| {
+        for method in Method::ALL.iter().copied().filter(|m| !m.needs_bandwidths()) {
+            broadcast_file(3_000_001, 5, method, seed);
+        }
+    });
 }
 
 #[test]
-fn nothing_and_little_get_there_too() {
-    for bytes in [0, 1, 40_000, 80_000] {
-        broadcast_file(bytes, 3, Method::default());
-    }
+fn empty_and_short_data_arrive() {
+    for_seeds(1, |seed| {
+        for bytes in [0, 1, 40_000, 80_000] {
+            broadcast_file(bytes, 3, Method::default(), seed);
+        }
+    });
 }
 
 #[test]
-fn a_host_that_is_not_there_is_named_and_the_others_have_everything() {
-    let (seed, temp) = (seed(2), Temp::new());
-    let source = temp.dir("source").join("data");
-    let content = pattern(seed, 2_000_000);
-    std::fs::write(&source, &content).unwrap();
-    let (mut hosts, roots) = servers(&temp, 4, 2);
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    hosts.insert(1, Host { address: nobody.to_string(), cluster: 1 });
-    let options = options(Method::default(), seed);
-    let summary =
-        common::runtime().block_on(bounded("a broadcast", 60, broadcast_path(&source, &hosts, 0, &options))).unwrap();
-    assert!(!summary.is_complete());
-    for root in roots {
-        common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");
-    }
+fn an_absent_host_is_named_and_the_others_complete() {
+    for_seeds(1, |seed| {
+        let temp = Temp::new();
+        let source = temp.dir("source").join("data");
+        let content = pattern(seed, 2_000_000);
+        std::fs::write(&source, &content).unwrap();
+        let (mut hosts, roots) = servers(&temp, 4, 2);
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        hosts.insert(1, BroadcastHost { address: closed.to_string(), cluster: 1 });
+        let options = options(Method::default(), seed);
+        let summary = common::runtime()
+            .block_on(bounded("a broadcast", 60, broadcast_path(&source, &hosts, 0, &options)))
+            .unwrap();
+        assert!(!summary.is_complete());
+        for root in roots {
+            common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");
+        }
+    });
 }
 
-/// Receivers into memory in the calling runtime, and what reaches them.
-async fn receivers(count: u32, clusters: u32, limit_bytes: u64) -> (Vec<Host>, Vec<Receiver>) {
+/// Receivers into memory in the calling runtime, and the data they receive.
+async fn receivers(count: u32, clusters: u32, limit_bytes: u64) -> (Vec<BroadcastHost>, Vec<Receiver>) {
     let (mut hosts, mut all) = (Vec::new(), Vec::new());
     for number in 0..count {
-        let address = "127.0.0.1:0".parse().unwrap();
-        let listen = ListenConfig { address, insecure_no_token: false, session: config() };
+        let listen = ListenConfig::new(([127, 0, 0, 1], 0), config());
         let receiver = Receiver::bind(listen, limit_bytes).await.unwrap();
-        hosts.push(Host { address: receiver.address().to_string(), cluster: number % clusters });
+        hosts.push(BroadcastHost { address: receiver.address().to_string(), cluster: number % clusters });
         all.push(receiver);
     }
     (hosts, all)
@@ -129,80 +138,88 @@ async fn receivers(count: u32, clusters: u32, limit_bytes: u64) -> (Vec<Host>, V
 
 #[test]
 fn a_group_receives_one_buffer_after_another() {
-    let seed = seed(3);
-    common::runtime().block_on(async {
-        let (hosts, mut receivers) = receivers(5, 2, 10_000_000).await;
-        let mut group =
-            bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
-        for (round, bytes) in [0, 1, 64 << 10, (64 << 10) + 1, 1_000_000, 7, 3_000_000].into_iter().enumerate() {
-            let data = pattern(seed + round as u64, bytes);
-            let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
-            assert!(summary.is_complete(), "{summary:#?}");
-            for receiver in &mut receivers {
-                let got = bounded("a buffer", 10, receiver.next()).await.unwrap();
-                common::assert_same(&got, &data, "a receiver's buffer");
+    for_seeds(1, |seed| {
+        common::runtime().block_on(async {
+            let (hosts, mut receivers) = receivers(5, 2, 10_000_000).await;
+            let mut group =
+                bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
+            for (round, bytes) in [0, 1, 64 << 10, (64 << 10) + 1, 1_000_000, 7, 3_000_000].into_iter().enumerate() {
+                let data = pattern(seed + round as u64, bytes);
+                let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
+                assert!(summary.is_complete(), "{summary:#?}");
+                for receiver in &mut receivers {
+                    let got = bounded("a buffer", 10, receiver.next()).await.unwrap();
+                    common::assert_same(&got, &data, "a receiver's buffer");
+                }
             }
-        }
-        group.end().await;
+            group.end().await;
+        });
     });
 }
 
 #[test]
-fn a_receiver_that_has_no_room_is_left_out() {
-    let seed = seed(4);
-    common::runtime().block_on(async {
-        let (mut hosts, mut large) = receivers(2, 2, 1_000_000).await;
-        let (small_host, _small) = receivers(1, 1, 999_999).await;
-        hosts.extend(small_host);
-        let mut group =
-            bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
-        let data = pattern(seed, 1_000_000);
-        let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
-        for (host, receiver) in summary.hosts.iter().zip(&mut large) {
-            assert_eq!(host.outcome, Outcome::Complete);
-            common::assert_same(&receiver.next().await.unwrap(), &data, "a receiver's buffer");
-        }
-        assert!(matches!(&summary.hosts[2].outcome, Outcome::Failed(why) if why.contains("at most")), "{summary:#?}");
-        group.end().await;
+fn a_receiver_without_room_is_left_out() {
+    for_seeds(1, |seed| {
+        common::runtime().block_on(async {
+            let (mut hosts, mut large) = receivers(2, 2, 1_000_000).await;
+            let (small_host, _small) = receivers(1, 1, 999_999).await;
+            hosts.extend(small_host);
+            let mut group =
+                bounded("a group", 30, Group::create(&hosts, 0, &options(Method::default(), seed))).await.unwrap();
+            let data = pattern(seed, 1_000_000);
+            let summary = bounded("a broadcast", 30, group.broadcast(&data)).await.unwrap();
+            for (host, receiver) in summary.hosts.iter().zip(&mut large) {
+                assert_eq!(host.outcome, Outcome::Complete);
+                common::assert_same(&receiver.next().await.unwrap(), &data, "a receiver's buffer");
+            }
+            assert!(
+                matches!(&summary.hosts[2].outcome, Outcome::Failed(why) if why.contains("at most")),
+                "{summary:#?}"
+            );
+            group.end().await;
+        });
     });
 }
 
 #[test]
 fn a_host_with_another_destination_is_left_out() {
-    let (seed, temp) = (seed(5), Temp::new());
-    let source = temp.dir("source").join("data");
-    let content = pattern(seed, 300_000);
-    std::fs::write(&source, &content).unwrap();
-    let (hosts, roots) = servers(&temp, 3, 1);
-    for root in &roots[1..] {
-        std::fs::create_dir(root.join("there")).unwrap();
-    }
-    let options = Options { destination: "there/copy".into(), ..options(Method::default(), seed) };
-    let summary =
-        common::runtime().block_on(bounded("a broadcast", 60, broadcast_path(&source, &hosts, 0, &options))).unwrap();
-    assert!(matches!(&summary.hosts[0].outcome, Outcome::Failed(why) if why.contains("there")), "{summary:#?}");
-    for (host, root) in summary.hosts.iter().zip(&roots).skip(1) {
-        assert_eq!(host.outcome, Outcome::Complete);
-        common::assert_same(&std::fs::read(root.join("there/copy")).unwrap(), &content, "a host's copy");
-    }
+    for_seeds(1, |seed| {
+        let temp = Temp::new();
+        let source = temp.dir("source").join("data");
+        let content = pattern(seed, 300_000);
+        std::fs::write(&source, &content).unwrap();
+        let (hosts, roots) = servers(&temp, 3, 1);
+        for root in &roots[1..] {
+            std::fs::create_dir(root.join("there")).unwrap();
+        }
+        let options = options(Method::default(), seed).destination("there/copy");
+        let summary = common::runtime()
+            .block_on(bounded("a broadcast", 60, broadcast_path(&source, &hosts, 0, &options)))
+            .unwrap();
+        assert!(matches!(&summary.hosts[0].outcome, Outcome::Failed(why) if why.contains("there")), "{summary:#?}");
+        for (host, root) in summary.hosts.iter().zip(&roots).skip(1) {
+            assert_eq!(host.outcome, Outcome::Complete);
+            common::assert_same(&std::fs::read(root.join("there/copy")).unwrap(), &content, "a host's copy");
+        }
+    });
 }
 
-/// The environment variable that has this program be a server, with the folder to serve.
+/// The environment variable that makes this program a server. Its value is the folder to serve.
 const SERVE: &str = "MULTIRAIL_TEST_SERVE";
 
 /// Not a test: the process that the tests below kill.
 #[test]
 fn be_a_server() {
     let Some(root) = std::env::var_os(SERVE) else { return };
-    let listen = std::env::var("MULTIRAIL_TEST_LISTEN").unwrap().parse().unwrap();
-    let listen = ListenConfig { address: listen, insecure_no_token: false, session: config() };
-    let serving = serve(ServeConfig { listen, root: root.into() }, |address| {
+    let listen: SocketAddr = std::env::var("MULTIRAIL_TEST_LISTEN").unwrap().parse().unwrap();
+    let listen = ListenConfig::new(listen, config());
+    let serving = Server::new(listen, root.into()).serve(|address| {
         std::fs::write(std::env::var("MULTIRAIL_TEST_READY").unwrap(), address.to_string()).unwrap();
     });
     block_on(serving).unwrap();
 }
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct Process(std::process::Child);
 
 impl Process {
@@ -236,7 +253,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills a host as soon as it has begun to receive; whether that was before it had everything.
+/// Kills a host when it has begun to receive. Returns whether it was incomplete.
 fn broadcast_with_death(bytes: usize, seed: u64, comes_back: bool) -> bool {
     let temp = Temp::new();
     let source = temp.dir("source").join("data");
@@ -245,9 +262,9 @@ fn broadcast_with_death(bytes: usize, seed: u64, comes_back: bool) -> bool {
     let (mut hosts, mut roots) = servers(&temp, 4, 2);
     let root = temp.dir("victim");
     let (victim, address) = Process::start(&temp, &root, "127.0.0.1:0");
-    hosts.push(Host { address: address.clone(), cluster: 1 });
+    hosts.push(BroadcastHost { address: address.clone(), cluster: 1 });
     let wait_for_lost = if comes_back { Duration::from_secs(60) } else { Duration::ZERO };
-    let options = Options { wait_for_lost, ..options(Method::default(), seed) };
+    let options = options(Method::default(), seed).wait_for_lost(wait_for_lost);
     let began = |root: &Path| {
         let names = std::fs::read_dir(root).unwrap().filter_map(|e| Some(e.ok()?.file_name()));
         names.into_iter().any(|name| name.to_string_lossy().starts_with(".multirail-"))
@@ -279,11 +296,13 @@ fn broadcast_with_death(bytes: usize, seed: u64, comes_back: bool) -> bool {
 }
 
 #[test]
-fn a_host_that_dies_is_left_out_and_one_that_comes_back_has_everything() {
-    let seed = seed(6);
-    for comes_back in [false, true] {
-        // On a very fast machine it may have everything before it dies, which tests nothing.
-        let in_time = [32, 64, 128, 256].into_iter().any(|mib| broadcast_with_death(mib << 20, seed, comes_back));
-        assert!(in_time, "the host was never killed in time");
-    }
+fn a_dead_host_is_left_out_and_a_returning_one_completes() {
+    for_seeds(1, |seed| {
+        for comes_back in [false, true] {
+            // On a very fast machine the host may be complete before it dies, and nothing is
+            // tested.
+            let in_time = [32, 64, 128, 256].into_iter().any(|mib| broadcast_with_death(mib << 20, seed, comes_back));
+            assert!(in_time, "the host was never killed in time");
+        }
+    });
 }

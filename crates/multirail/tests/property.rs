@@ -1,40 +1,42 @@
-//! Sessions over a network that misbehaves: whatever is done to their connections, every message arrives once, in order
-//! and intact.
+//! Sessions over a faulty network: despite any faults of connections, every message arrives once,
+//! in order and intact.
 
 mod common;
 
 use common::*;
 use multirail::payload::VecSink;
 use multirail::{Config, Error, Session, Strategy};
+use multirail_testing::proptest_config;
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
-use proptest::test_runner::{Config as RunnerConfig, RngAlgorithm, TestError, TestRng, TestRunner};
+use proptest::test_runner::{Config as RunnerConfig, TestError, TestRunner};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, LocalSet};
 
-/// What is done to one connection.
+/// A fault of one connection.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
-    /// Ends in good order; what was under way in the relay is lost.
+    /// The connection ends normally, and the data in the relay is lost.
     End,
-    /// Ends with a reset.
+    /// The connection ends with a reset.
     Reset,
-    /// Carries nothing for so many milliseconds.
+    /// The connection carries nothing for this many milliseconds.
     Stall(u16),
-    /// Carries byte by byte, so many of them, then as before.
+    /// The connection carries this many bytes one by one, and is then normal again.
     Trickle(u16),
 }
 
-/// One blow of fate: after a pause, one connection (the oldest is the control connection) or all of them.
+/// A fault after a pause, of one connection (the oldest is the control connection) or of all.
 #[derive(Debug, Clone, Copy)]
 struct Blow {
     after_ms: u16,
-    /// Which of the connections that are up; `None`: all.
+    /// The index among the connections that are up; `None`: all.
     which: Option<u8>,
     deed: Deed,
 }
@@ -42,7 +44,7 @@ struct Blow {
 #[derive(Debug, Clone)]
 struct Case {
     strategy: Strategy,
-    channels_per_rail: u32,
+    channels_per_rail: NonZero<u32>,
     fragment_bytes: u32,
     /// Lengths of the messages from the client and from the server.
     sizes: [Vec<usize>; 2],
@@ -71,8 +73,14 @@ fn cases() -> impl proptest::strategy::Strategy<Value = Case> {
     ];
     let which = prop_oneof![4 => (0..8u8).prop_map(Some), 1 => Just(None)];
     let blow = (0..60u16, which, deed).prop_map(|(after_ms, which, deed)| Blow { after_ms, which, deed });
-    let strategy = prop::sample::select(&Strategy::ALL[..]);
-    let parts = (strategy, 1..5u32, prop::sample::select(&[512u32, 2048, 16 << 10][..]), sizes(), sizes());
+    let strategy = prop::sample::select(Strategy::ALL);
+    let parts = (
+        strategy,
+        (1..5u32).prop_map(|count| NonZero::new(count).unwrap()),
+        prop::sample::select(&[512u32, 2048, 16 << 10][..]),
+        sizes(),
+        sizes(),
+    );
     (parts, prop::collection::vec((0..40u8, 0..120u8), 0..4), prop::collection::vec(blow, 0..8)).prop_map(
         |((strategy, channels_per_rail, fragment_bytes, up, down), pauses, blows)| Case {
             strategy,
@@ -85,7 +93,7 @@ fn cases() -> impl proptest::strategy::Strategy<Value = Case> {
     )
 }
 
-/// What one connection of the relay is to do, and how to end it.
+/// The faults of one connection of the relay, and a way to end it.
 struct Line {
     stalled_until: RefCell<Option<Instant>>,
     trickle: RefCell<u32>,
@@ -93,7 +101,7 @@ struct Line {
     reset: RefCell<bool>,
 }
 
-/// A relay between client and server that does to connections what it is told.
+/// A relay between client and server that applies faults to connections.
 struct Relay {
     address: SocketAddr,
     lines: Rc<RefCell<Vec<Rc<Line>>>>,
@@ -117,7 +125,7 @@ impl Relay {
                 all.borrow_mut().push(line.clone());
                 let (near_side, all) = (line.clone(), all.clone());
                 let carrying = tokio::task::spawn_local(async move {
-                    // Dropped when this task is aborted: then both ends are closed, as the line says.
+                    // Aborting this task drops them, which closes both ends.
                     let mut ends = Ends(Some((near, far)), near_side.clone());
                     if let Some((near, far)) = &mut ends.0 {
                         let (mut near_in, mut near_out) = near.split();
@@ -194,12 +202,8 @@ async fn carry(line: &Line, from: &mut (impl AsyncReadExt + Unpin), to: &mut (im
 }
 
 async fn play(case: &Case) {
-    let config = Config {
-        strategy: case.strategy,
-        channels_per_rail: case.channels_per_rail,
-        fragment_bytes: case.fragment_bytes,
-        ..Config::default()
-    };
+    let config =
+        Config::new().strategy(case.strategy).channels(case.channels_per_rail).fragment_bytes(case.fragment_bytes);
     let mut listener = listen(config.clone()).await;
     let relay = Relay::start(listener.address()).await;
     let address = relay.address.to_string();
@@ -256,7 +260,7 @@ async fn play(case: &Case) {
             );
         }
     }
-    // Nothing comes twice, and the end is an end.
+    // No message arrives twice, and the session ends.
     let mut sink = VecSink::new(1 << 20);
     let (closed, end) =
         bounded("the end", 12, async { tokio::join!(client.close(), server.recv_into(&mut sink)) }).await;
@@ -264,18 +268,17 @@ async fn play(case: &Case) {
     assert!(matches!(end, Err(Error::Closed)), "after the last message: {end:?}");
 }
 
-/// Random strategies, channel counts, messages both ways at once and blows of fate. A failure prints the case and the seed.
+/// Random strategies, channel counts, messages in both directions and connection failures. A
+/// failing case is printed, and its seed is saved.
 #[test]
 fn every_message_arrives_once_in_order_and_intact() {
     const TIME: Duration = Duration::from_secs(15);
-    let seed = seed(20);
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = RunnerConfig { cases: 60, max_shrink_iters: 12, failure_persistence: None, ..RunnerConfig::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let config = RunnerConfig { max_shrink_iters: 12, source_file: Some(file!()), ..proptest_config(60) };
+    let mut runner = TestRunner::new(config);
     let (begun, played, failed) = (Instant::now(), Cell::new(0), Cell::new(false));
     let outcome = runner.run(&cases(), |case| {
-        // On a slow machine fewer cases, and not a longer test; a failure takes the time to become simpler.
+        // A slow machine runs fewer cases instead of a longer test. A failing case may take longer,
+        // to be simplified.
         if begun.elapsed() < TIME || failed.get() {
             played.set(played.get() + 1);
             failed.set(true);
@@ -288,8 +291,8 @@ fn every_message_arrives_once_in_order_and_intact() {
     println!("{played} cases in {:?}", begun.elapsed());
     match outcome {
         Ok(()) => {}
-        Err(TestError::Fail(reason, case)) => panic!("seed {seed}: {reason}\n{case:?}"),
-        Err(abort) => panic!("seed {seed}: {abort}"),
+        Err(TestError::Fail(reason, case)) => panic!("{reason}\n{case:?}"),
+        Err(abort) => panic!("{abort}"),
     }
     assert!(played >= 5, "hardly anything was tried");
 }

@@ -1,10 +1,13 @@
-//! Which interfaces of a real kernel are ports: in a network namespace that ends with the thread that made it.
+//! Which interfaces of a real kernel are ports: in a network namespace that ends with the thread
+//! that made it.
 
-use multirail::rails::ports::{LocalPorts, local_ports};
+use multirail::rails::{LocalPorts, local_ports};
+use multirail_testing::{Requirement, skip};
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
-/// One of each: two ends of a cable, a bridge with a container's cable, and everything that is no port.
+/// One link of each kind: two ends of a cable, a bridge with a container's cable, and links that
+/// are not ports.
 const LINKS: &str = "\
 link set lo up
 link add cable0 type veth peer name cable1
@@ -32,7 +35,7 @@ addr add 10.9.3.1/24 dev off
 addr add 10.9.4.1/24 dev unplugged
 ";
 
-/// Not every kernel has these kinds.
+/// Kinds that some kernels lack.
 const DUMMY: &str = "\
 link add nothing type dummy
 link set nothing up
@@ -50,8 +53,8 @@ addr add 10.9.5.1/24 dev tunnel
 ";
 
 #[test]
-fn a_kernels_links_are_told_apart() {
-    let Some(found) = in_namespace(LINKS) else { return };
+fn links_of_the_kernel_are_classified() {
+    let Some(found) = in_namespace(LINKS, Requirement::Namespaces) else { return };
     let ports: Vec<String> =
         found.ports.iter().map(|p| format!("{} {}/{} {}", p.name, p.address, p.prefix_bits, p.speed_mbit_s)).collect();
     let expected = [
@@ -67,7 +70,7 @@ fn a_kernels_links_are_told_apart() {
     assert!(cable0.iter().all(|i| *i == cable0[0]), "addresses of one port share its index");
     assert_ne!(cable0[0], index("cable1")[0]);
 
-    // The kernel adds link-local addresses of its own, at its own pace: those are not listed here.
+    // The kernel adds link-local addresses at any time, so those are not listed here.
     let own = |a: &std::net::IpAddr| match a {
         std::net::IpAddr::V4(_) => false,
         std::net::IpAddr::V6(a) => a.is_unicast_link_local() && *a != "fe80::9".parse::<std::net::Ipv6Addr>().unwrap(),
@@ -77,7 +80,8 @@ fn a_kernels_links_are_told_apart() {
         Some(address) => format!("{} {address}: {}", l.name, l.reason),
         None => format!("{}: {}", l.name, l.reason),
     });
-    // Some kernels put more into every new namespace (sit0, tunl0), and the second loopback address depends on IPv6.
+    // Some kernels add links to every new namespace (sit0, tunl0), and the second loopback address
+    // depends on IPv6.
     let ours = ["lo ", "cable", "br9", "outside", "inside", "off", "unplugged"];
     let left_out: Vec<String> = left_out.filter(|l| ours.iter().any(|o| l.starts_with(o))).collect();
     let expected = [
@@ -95,13 +99,13 @@ fn a_kernels_links_are_told_apart() {
 }
 
 #[test]
-fn kinds_that_not_every_kernel_has() {
-    for (commands, name, reason) in [
-        (DUMMY, "nothing", "virtual (dummy), leads to no other host"),
-        (IFB, "mirror", "virtual (ifb), leads to no other host"),
-        (TUNNEL, "tunnel", "a tunnel (gre), name it in --rails to use it"),
+fn optional_kinds_are_classified() {
+    for (kind, commands, name, reason) in [
+        ("dummy", DUMMY, "nothing", "virtual (dummy), leads to no other host"),
+        ("ifb", IFB, "mirror", "virtual (ifb), leads to no other host"),
+        ("gre", TUNNEL, "tunnel", "a tunnel (gre), which is used only if it is named"),
     ] {
-        let Some(found) = in_namespace(commands) else { continue };
+        let Some(found) = in_namespace(commands, Requirement::LinkKind(kind)) else { continue };
         let with_address = found.left_out.iter().filter(|l| l.name == name && l.address.is_some_and(|a| a.is_ipv4()));
         let reasons: Vec<String> = with_address.map(|l| l.reason.to_string()).collect();
         assert_eq!(reasons, [reason]);
@@ -111,8 +115,8 @@ fn kinds_that_not_every_kernel_has() {
 }
 
 #[test]
-fn a_namespace_with_nothing_has_no_ports() {
-    let Some(found) = in_namespace("") else { return };
+fn an_empty_namespace_has_no_ports() {
+    let Some(found) = in_namespace("", Requirement::Namespaces) else { return };
     assert!(found.ports.is_empty(), "{found:?}");
 }
 
@@ -121,11 +125,15 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// What `local_ports` finds in a new namespace after some commands of `ip`; `None`, with the reason printed, where that
-/// is not permitted. /sys goes on showing the namespace that the test started in.
-fn in_namespace(commands: &'static str) -> Option<LocalPorts> {
+/// The result of `local_ports` in a new namespace after some commands of `ip`, which need
+/// `required` of the kernel. Returns `None` if that is not permitted or not supported; the test is
+/// then reported as skipped.
+///
+/// `/sys` still shows the namespace in which the test started.
+fn in_namespace(commands: &'static str, required: Requirement) -> Option<LocalPorts> {
     let work = move || -> io::Result<LocalPorts> {
-        // SAFETY: takes no pointers; only this thread, which ends with this closure, changes its namespace.
+        // SAFETY: takes no pointers; only this thread, which ends with this closure, changes its
+        // namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -136,11 +144,11 @@ fn in_namespace(commands: &'static str) -> Option<LocalPorts> {
     match std::thread::spawn(work).join().expect("no panic") {
         Ok(found) => Some(found),
         Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
-            eprintln!("skipped: a network namespace of its own needs root and the ip command ({error})");
+            skip(Requirement::Namespaces, format!("a network namespace needs root and the ip command: {error}"));
             None
         }
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            eprintln!("skipped: {error}");
+            skip(required, error);
             None
         }
         Err(error) => panic!("cannot set up a namespace: {error}"),

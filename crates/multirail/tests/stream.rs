@@ -1,10 +1,13 @@
-//! The byte stream over loopback: what is written is read, however it is cut; and who waits for whom.
+//! The byte stream over loopback: the reader gets the written bytes for any sizes of reads and
+//! writes, and each side waits as documented.
 
 use multirail::session::{Accepted, COPY_LIMIT_BYTES, ListenConfig, Listener, WINDOW_BYTES};
 use multirail::{Config, Error, Session, Stream};
+use multirail_testing::proptest_config;
 use proptest::prelude::*;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
+use std::num::NonZero;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,20 +15,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
 const MIB: usize = 1 << 20;
-/// A new stream's writer can write this much while nobody reads: less than the smallest buffers of the kernel and the outbox.
+/// A new stream's writer can write this much without a reader: less than the smallest buffers of
+/// the kernel and the outbox.
 const UNREAD_BYTES: usize = 150_000;
-/// Nothing here takes a tenth of it.
+/// The time limit of a test, ten times what any test takes.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Runs a test's future on one thread, and fails rather than hangs.
+/// Runs a test's future on one thread with a time limit.
 fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { timeout(LIMIT, test).await.expect("the test is stuck") })
 }
 
 async fn sessions(config: Config) -> (Session, Session) {
-    let listen =
-        ListenConfig { address: "127.0.0.1:0".parse().unwrap(), insecure_no_token: false, session: config.clone() };
+    let listen = ListenConfig::new(([127, 0, 0, 1], 0), config.clone());
     let mut listener = Listener::bind(listen).await.unwrap();
     let address = listener.address().to_string();
     let server = async {
@@ -37,7 +40,7 @@ async fn sessions(config: Config) -> (Session, Session) {
 }
 
 async fn pair(channels_per_rail: u32) -> (Stream, Stream) {
-    let (client, server) = sessions(Config { channels_per_rail, ..Config::default() }).await;
+    let (client, server) = sessions(Config::new().channels(NonZero::new(channels_per_rail).unwrap())).await;
     (client.into_stream(), server.into_stream())
 }
 
@@ -45,7 +48,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i * 31 + i / 256 * 7) as u8).collect()
 }
 
-/// Polls a read or write once, whether it is ready or not.
+/// Polls a read or write once.
 async fn once<T>(mut poll: impl FnMut(&mut std::task::Context<'_>) -> Poll<T>) -> Option<T> {
     poll_fn(|cx| match poll(cx) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -54,7 +57,7 @@ async fn once<T>(mut poll: impl FnMut(&mut std::task::Context<'_>) -> Poll<T>) -
     .await
 }
 
-/// Writes until the stream takes nothing more for a while.
+/// Writes until the stream has been full for a while.
 async fn fill(stream: &mut Stream) -> usize {
     let chunk = pattern(100_000);
     let mut accepted = 0;
@@ -65,7 +68,7 @@ async fn fill(stream: &mut Stream) -> usize {
 }
 
 #[test]
-fn what_is_written_is_read_then_the_end() {
+fn the_reader_gets_all_bytes_and_then_the_end() {
     run(async {
         for channels in [1, 3] {
             let (mut client, mut server) = pair(channels).await;
@@ -84,7 +87,7 @@ fn what_is_written_is_read_then_the_end() {
 }
 
 #[test]
-fn the_other_direction_goes_on_after_the_end_of_one() {
+fn one_direction_continues_after_the_end_of_the_other() {
     run(async {
         let (mut client, mut server) = pair(2).await;
         client.write_all(b"question").await.unwrap();
@@ -138,12 +141,12 @@ fn a_dropped_stream_delivers_what_was_written() {
 }
 
 #[test]
-fn what_is_written_goes_out_without_another_call() {
+fn written_bytes_are_sent_without_another_call() {
     run(async {
         let (mut client, mut server) = pair(2).await;
         let sent = pattern(UNREAD_BYTES);
         client.write_all(&sent).await.unwrap();
-        // Nobody calls the client from here on; the last bytes may still be in its memory.
+        // The test makes no further call of the client, whose memory may still hold the last bytes.
         let mut read = vec![0; sent.len()];
         server.read_exact(&mut read).await.unwrap();
         assert!(read == sent);
@@ -156,7 +159,7 @@ fn a_burst_of_single_bytes_becomes_few_messages() {
         let (client, server) = sessions(Config::default()).await;
         let watch = client.watch();
         let (mut client, mut server) = (client.into_stream(), server.into_stream());
-        // Until the rails take nothing.
+        // This fills the rails.
         let filled = fill(&mut client).await;
         let before = watch.stats().control_messages;
         let burst = pattern(50_000);
@@ -212,7 +215,7 @@ fn dropped_reads_and_writes_lose_nothing() {
                 }
                 let end = sent.len().min(at + 1 + turn * 7919 % 90_000);
                 let mut half = Pin::new(&mut client);
-                // One poll, then the future is gone.
+                // The future is polled once and dropped.
                 match once(|cx| half.as_mut().poll_write(cx, &sent[at..end])).await {
                     Some(n) => at += n.unwrap(),
                     None => tokio::time::sleep(Duration::from_micros(200)).await,
@@ -223,7 +226,8 @@ fn dropped_reads_and_writes_lose_nothing() {
         let read = async {
             let mut read = Vec::new();
             for turn in 0.. {
-                // Every poll has another buffer, of another size: with room for a whole message or not.
+                // Every poll has a new buffer of another size, with room for a whole message or
+                // not.
                 let mut memory = vec![0; 1 + turn * 7907 % 150_000];
                 let mut buffer = ReadBuf::new(&mut memory);
                 match once(|cx| Pin::new(&mut server).poll_read(cx, &mut buffer)).await {
@@ -245,7 +249,7 @@ fn dropped_reads_and_writes_lose_nothing() {
 }
 
 #[test]
-fn a_writer_waits_when_nobody_reads() {
+fn a_writer_waits_for_its_reader() {
     run(async {
         let (mut client, mut server) = pair(2).await;
         let accepted = fill(&mut client).await as u64;
@@ -279,7 +283,7 @@ fn both_directions_at_once() {
 }
 
 #[test]
-fn halves_work_in_tasks_of_their_own() {
+fn halves_work_in_separate_tasks() {
     run(async {
         let (client, server) = pair(2).await;
         let sent = pattern(3 * MIB);
@@ -335,24 +339,22 @@ fn inner(error: &io::Error) -> &Error {
 }
 
 #[test]
-fn a_vanished_peer_is_an_error_for_reader_and_writer() {
-    let config = Config { give_up_after: Duration::from_millis(300), ..Config::default() };
+fn a_lost_peer_is_an_error_for_reader_and_writer() {
+    let config = Config::new().give_up_after(Duration::from_millis(300));
     let (tell, address) = std::sync::mpsc::channel();
     let (vanish, vanishes) = tokio::sync::oneshot::channel::<()>();
     let session = config.clone();
     let peer = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let kept = runtime.block_on(async {
-            let address = "127.0.0.1:0".parse().unwrap();
-            let mut listener =
-                Listener::bind(ListenConfig { address, insecure_no_token: false, session }).await.unwrap();
+            let mut listener = Listener::bind(ListenConfig::new(([127, 0, 0, 1], 0), session)).await.unwrap();
             tell.send(listener.address().to_string()).unwrap();
             let Accepted::Session(session) = listener.accept().await.unwrap() else { panic!("a session") };
             let stream = session.start().into_stream();
             let _ = vanishes.await;
             (stream, listener)
         });
-        // Nothing of it goes on in the background, as if its process had been killed.
+        // No task of it continues in the background, as if its process had been killed.
         drop(runtime);
         drop(kept);
     });
@@ -381,7 +383,7 @@ fn a_vanished_peer_is_an_error_for_reader_and_writer() {
 }
 
 #[test]
-fn a_message_that_no_stream_sends_is_refused() {
+fn a_message_longer_than_a_stream_sends_is_refused() {
     run(async {
         let (mut client, server) = sessions(Config::default()).await;
         let mut server = server.into_stream();
@@ -393,14 +395,14 @@ fn a_message_that_no_stream_sends_is_refused() {
             assert!(matches!(inner(&error), Error::MessageTooLarge { .. }), "{error}");
         };
         tokio::select! {
-            _ = sending => panic!("nobody received it"),
+            _ = sending => panic!("it was sent without a receiver"),
             () = reading => {}
         }
     });
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(proptest_config(12))]
 
     #[test]
     fn any_cut_of_writes_and_reads_gives_the_same_bytes(

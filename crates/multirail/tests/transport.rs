@@ -1,19 +1,22 @@
-//! Edges between two real processes of one host, one of which is killed in the middle.
+//! Edges between two processes of one host, one of which is killed during a transfer.
 
-use multirail::service::{self, Edge, ServeConfig};
+use multirail::bench::BENCH_EDGE;
+use multirail::pipeline::edge::connect::{Dial, connect};
+use multirail::pipeline::edge::{Connection, DEFAULT_LIMIT_BYTES, HEADER_BYTES, Message, Notifier, Transport, next};
+use multirail::runtime;
+use multirail::server::Server;
 use multirail::session::ListenConfig;
-use multirail::transport::connect::{Dial, connect};
-use multirail::transport::{Bell, Connection, DEFAULT_LIMIT_BYTES, HEAD_BYTES, Message, Transport, next};
 use multirail::{Config, Error, Result, Token};
 use multirail_lab::{Lab, Topology};
+use multirail_testing::{Requirement, skip};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the process for [`a_process_for_the_other_tests`] shall do.
+/// The role of the process [`a_process_for_the_other_tests`].
 const ROLE: &str = "MULTIRAIL_TEST_ROLE";
-/// Nothing here takes longer, unless it hangs.
+/// The time limit of a step; longer means that it hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(20);
 const MESSAGE_BYTES: usize = 3 << 20;
 
@@ -21,34 +24,43 @@ const MESSAGE_BYTES: usize = 3 << 20;
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn config() -> Config {
-    Config { token: Some(Token::new(b"what both know")), ..Config::default() }
+    Config::new().token(Token::new(b"what both know"))
 }
 
-/// Serves for ever.
+/// Serves until the process ends.
 fn serve(ready: impl FnOnce(std::net::SocketAddr)) {
     serve_at([127, 0, 0, 1], ready);
 }
 
 fn serve_at(address: [u8; 4], ready: impl FnOnce(std::net::SocketAddr)) {
-    let listen = ListenConfig { address: (address, 0).into(), insecure_no_token: false, session: config() };
-    let config = ServeConfig { listen, root: std::env::temp_dir() };
-    service::block_on(service::serve(config, ready)).unwrap();
+    let listen = ListenConfig::new((address, 0), config());
+    runtime::block_on(Server::new(listen, std::env::temp_dir()).serve(ready)).unwrap();
 }
 
-fn dial(host: &str, transport: Option<Transport>) -> (Box<dyn Connection>, Arc<Bell>) {
-    let bell = Bell::new().unwrap();
-    let (config, edge) = (config(), Edge::Measure.encode());
+fn dial(host: &str, transport: Option<Transport>) -> (Box<dyn Connection>, Arc<Notifier>) {
+    let notifier = Notifier::new().unwrap();
+    let config = config();
     let limit_bytes = DEFAULT_LIMIT_BYTES;
-    let connection = connect(Dial { host, config: &config, edge: &edge, transport, bell: &bell, limit_bytes }).unwrap();
-    (connection, bell)
+    let connection = connect(Dial {
+        host,
+        config: &config,
+        protocol: BENCH_EDGE,
+        edge: &[],
+        transport,
+        notifier: &notifier,
+        limit_bytes,
+    })
+    .unwrap();
+    (connection, notifier)
 }
 
-fn turn(connection: &mut Box<dyn Connection>, bell: &Bell) -> Result<Message> {
-    connection.push(Message { head: [7; HEAD_BYTES], body: vec![5; MESSAGE_BYTES].into() });
-    Ok(next(bell, connection, Some(Instant::now() + HANGS_AFTER))?.expect("nothing happens"))
+fn turn(connection: &mut Box<dyn Connection>, notifier: &Notifier) -> Result<Message> {
+    connection.push(Message { head: [7; HEADER_BYTES], body: vec![5; MESSAGE_BYTES].into() });
+    Ok(next(notifier, connection, Some(Instant::now() + HANGS_AFTER))?.expect("nothing happens"))
 }
 
-/// This test's program again, in a role of its own; it ends when its stdin does, so never later than this process.
+/// Starts this test's program in another role. It ends at the end of its stdin, so never later
+/// than this process.
 fn process(role: &str) -> (Child, String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_for_the_other_tests", "--nocapture"])
@@ -71,12 +83,12 @@ fn a_process_for_the_other_tests() {
     });
     match role.split_once(' ') {
         Some(("send-to", host)) => {
-            let (mut connection, bell) = dial(host, None);
+            let (mut connection, notifier) = dial(host, None);
             assert_eq!(connection.transport(), Transport::Shm);
-            turn(&mut connection, &bell).unwrap();
+            turn(&mut connection, &notifier).unwrap();
             println!("says: going");
             loop {
-                turn(&mut connection, &bell).unwrap();
+                turn(&mut connection, &notifier).unwrap();
             }
         }
         _ => serve(|address| println!("says: {address}")),
@@ -84,34 +96,36 @@ fn a_process_for_the_other_tests() {
 }
 
 #[test]
-fn a_receiver_that_is_killed_is_an_error_of_its_sender() {
+fn a_killed_receiver_is_an_error_of_its_sender() {
     lose_the_receiver(Transport::Shm);
 }
 
-#[cfg(feature = "ucx")]
 #[test]
-fn a_receiver_that_is_killed_is_an_error_of_its_sender_over_ucx() {
+fn a_killed_receiver_is_an_error_of_its_ucx_sender() {
+    if !cfg!(feature = "ucx") {
+        return skip(Requirement::Ucx, "this build has no feature `ucx`");
+    }
     lose_the_receiver(Transport::Ucx);
 }
 
 fn lose_the_receiver(transport: Transport) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut server, address) = process("serve");
-    let (mut connection, bell) = dial(&address, Some(transport));
+    let (mut connection, notifier) = dial(&address, Some(transport));
     for _ in 0..3 {
-        assert_eq!(turn(&mut connection, &bell).unwrap().body.len(), MESSAGE_BYTES);
+        assert_eq!(turn(&mut connection, &notifier).unwrap().body.len(), MESSAGE_BYTES);
     }
     // In the middle of a message: it does not fit the ring.
-    connection.push(Message { head: [7; HEAD_BYTES], body: vec![5; MESSAGE_BYTES].into() });
+    connection.push(Message { head: [7; HEADER_BYTES], body: vec![5; MESSAGE_BYTES].into() });
     connection.flush().unwrap();
     server.kill().unwrap();
     server.wait().unwrap();
-    let error = turn(&mut connection, &bell).expect_err("nobody is there");
+    let error = turn(&mut connection, &notifier).expect_err("nothing listens there");
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
 #[test]
-fn a_sender_that_is_killed_leaves_nothing_with_its_receiver() {
+fn a_killed_sender_leaves_nothing_with_its_receiver() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || serve(|address| tell.send(address).unwrap()));
@@ -129,10 +143,9 @@ fn a_sender_that_is_killed_leaves_nothing_with_its_receiver() {
 }
 
 #[test]
-fn an_edge_between_two_hosts_is_striped_by_itself() {
+fn an_edge_between_two_hosts_is_striped_by_default() {
     if let Err(why) = Lab::supported() {
-        println!("skipped: {why}");
-        return;
+        return skip(Requirement::Namespaces, why);
     }
     let lab = Lab::temporary(&Topology::simple(&["a", "b"], &["200mbit", "200mbit"]).unwrap()).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
@@ -145,40 +158,50 @@ fn an_edge_between_two_hosts_is_striped_by_itself() {
     let host = format!("{host_b}:{}", told.recv().unwrap());
     lab.run_in("a", || {
         for (asked, chosen) in [(None, Transport::Striped), (Some(Transport::Tcp), Transport::Tcp)] {
-            let (mut connection, bell) = dial(&host, asked);
+            let (mut connection, notifier) = dial(&host, asked);
             assert_eq!(connection.transport(), chosen);
-            assert_eq!(turn(&mut connection, &bell).unwrap().body.len(), MESSAGE_BYTES);
+            assert_eq!(turn(&mut connection, &notifier).unwrap().body.len(), MESSAGE_BYTES);
         }
-        let (bell, config, edge) = (Bell::new().unwrap(), config(), Edge::Measure.encode());
+        let (notifier, config) = (Notifier::new().unwrap(), config());
         let limit_bytes = DEFAULT_LIMIT_BYTES;
         let transport = Some(Transport::Shm);
-        let refused = connect(Dial { host: &host, config: &config, edge: &edge, transport, bell: &bell, limit_bytes });
+        let refused = connect(Dial {
+            host: &host,
+            config: &config,
+            protocol: BENCH_EDGE,
+            edge: &[],
+            transport,
+            notifier: &notifier,
+            limit_bytes,
+        });
         let why = refused.expect_err("they share no memory").to_string();
         assert!(why.contains("not on one machine"), "{why}");
     })
     .unwrap();
 }
 
-/// Whatever a sender was about when it died: nothing, a short message, the middle of a long one.
-#[cfg(feature = "ucx")]
+/// A sender dies without a message, with a short message, or within a long one.
 #[test]
-fn a_sender_that_is_killed_is_an_error_of_its_receiver_over_ucx() {
+fn a_killed_sender_is_an_error_of_its_ucx_receiver() {
+    if !cfg!(feature = "ucx") {
+        return skip(Requirement::Ucx, "this build has no feature `ucx`");
+    }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for bytes in [None, Some(100), Some(MESSAGE_BYTES)] {
         let (mut server, address) = process("serve");
-        let (mut connection, bell) = dial(&address, Some(Transport::Ucx));
-        turn(&mut connection, &bell).unwrap();
+        let (mut connection, notifier) = dial(&address, Some(Transport::Ucx));
+        turn(&mut connection, &notifier).unwrap();
         if let Some(bytes) = bytes {
-            // What comes back is not taken until the sender of it is dead.
-            connection.push(Message { head: [7; HEAD_BYTES], body: vec![5; bytes].into() });
+            // The reply is not received until its sender is dead.
+            connection.push(Message { head: [7; HEADER_BYTES], body: vec![5; bytes].into() });
             connection.flush().unwrap();
         }
         server.kill().unwrap();
         server.wait().unwrap();
         let end = Instant::now() + HANGS_AFTER;
-        // What it sent back before it died comes first.
+        // Its replies from before its death arrive first.
         let error = loop {
-            match next(&bell, &mut connection, Some(end)) {
+            match next(&notifier, &mut connection, Some(end)) {
                 Err(error) => break error,
                 Ok(message) => assert!(message.is_some(), "nothing happens"),
             }

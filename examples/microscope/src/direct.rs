@@ -1,9 +1,9 @@
-//! A picture without a pipeline: one pixel after the other. What the filters make must be the same bytes.
+//! A picture without a pipeline: one pixel after the other. The filters must make the same bytes.
 
 use crate::filters::Window;
 use crate::slide::Slide;
 
-/// The window's pixels, averaged.
+/// The averaged pixels of a window.
 pub fn picture(slide: &Slide, window: Window) -> anyhow::Result<Vec<u8>> {
     let (width, height) = (window.width.div_ceil(window.factor), window.height.div_ceil(window.factor));
     let mut sums = vec![[0u32; 4]; width as usize * height as usize];

@@ -1,12 +1,12 @@
-//! The filters that hosts make.
+//! The kinds of filters of the microscope.
 
 use crate::slide::Slide;
 use anyhow::ensure;
-use multirail::pipeline::{Failure, Filters, Io, Place, Unit};
+use multirail::pipeline::{CopyInfo, Failure, Filters, Io, UnitOfWork};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 
-/// What is looked at: pixels of the slide, of which `factor` by `factor` make one of the picture.
+/// A window: pixels of the slide, of which `factor` by `factor` are one pixel of the picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub x: u32,
@@ -16,7 +16,7 @@ pub struct Window {
     pub factor: u32,
 }
 
-/// A piece's place, in pixels of the slide when it is cut, of the picture when it is summed.
+/// The area of a piece: in pixels of the slide after clipping, of the picture after subsampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     pub x: u32,
@@ -25,11 +25,11 @@ pub struct Area {
     pub height: u32,
 }
 
-/// Instead of a window: how large is the slide? The answer is the tag of an empty buffer.
+/// A query for the size of the slide instead of a window. The answer is the tag of an empty buffer.
 pub const SHAPE: &[u8] = b"shape";
-/// Before a piece's pixels.
+/// Size of the encoded area before a piece's pixels.
 const AREA_BYTES: usize = 16;
-/// A summed pixel: how many, and the sums of red, green and blue, each a `u32`.
+/// Size of a summed pixel: the number of pixels and the sums of red, green and blue, each a `u32`.
 pub const SUM_BYTES: usize = 16;
 
 impl Area {
@@ -39,7 +39,7 @@ impl Area {
         }
     }
 
-    /// The place, and the `bytes_each` of its pixels.
+    /// The area and its pixels, of `bytes_each` bytes each.
     pub fn decode(body: &[u8], bytes_each: usize) -> anyhow::Result<(Self, &[u8])> {
         ensure!(body.len() >= AREA_BYTES, "a piece of {} bytes", body.len());
         let (head, pixels) = body.split_at(AREA_BYTES);
@@ -53,22 +53,22 @@ impl Area {
 }
 
 impl Window {
-    pub fn of(unit: &Unit) -> anyhow::Result<Self> {
+    pub fn of(unit: &UnitOfWork) -> anyhow::Result<Self> {
         let window: Self = serde_json::from_slice(&unit.query)?;
         ensure!(window.factor > 0, "a window with a factor of 0");
         Ok(window)
     }
 }
 
-/// The kinds, for slides below `root`.
+/// All kinds, for slides below `root`.
 pub fn all(root: PathBuf) -> Filters {
     Filters::none()
-        .with("clip", move |parameters, _: &Place| {
+        .with("clip", move |parameters, _: &CopyInfo| {
             let name = parameters.as_str().ok_or("clip needs the slide's name")?;
             let path = below(&root, Path::new(name))?;
             Ok(move |io: &mut Io<'_>| -> Result<(), Failure> { clip(&path, io) })
         })
-        .with("subsample", |_, _: &Place| {
+        .with("subsample", |_, _: &CopyInfo| {
             Ok(|io: &mut Io<'_>| -> Result<(), Failure> {
                 if io.unit().query == SHAPE {
                     return pass_on(io);
@@ -82,7 +82,7 @@ pub fn all(root: PathBuf) -> Filters {
                 Ok(())
             })
         })
-        .with("view", |_, _: &Place| {
+        .with("view", |_, _: &CopyInfo| {
             Ok(|io: &mut Io<'_>| -> Result<(), Failure> {
                 if io.unit().query == SHAPE {
                     return pass_on(io);
@@ -91,7 +91,7 @@ pub fn all(root: PathBuf) -> Filters {
                 while let Some(received) = io.read()? {
                     view.add(&received.body)?;
                 }
-                // In portions: a large picture is more than a buffer.
+                // Row by row, since a large picture exceeds the limit of a buffer.
                 for (row, body) in view.rows() {
                     io.write(0, row.into(), body)?;
                 }
@@ -107,7 +107,7 @@ fn pass_on(io: &mut Io<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nobody reads what is not below the folder.
+/// Checks that a slide is below the served folder.
 fn below(root: &Path, name: &Path) -> Result<PathBuf, Failure> {
     let inside = name.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
     if inside {
@@ -121,8 +121,8 @@ fn clip(path: &Path, io: &mut Io<'_>) -> Result<(), Failure> {
     let slide = Slide::open(path)?;
     if io.unit().query == SHAPE {
         let side = slide.shape.side_pixels();
-        // Every copy could answer.
-        return if io.place().copy == 0 { io.write(0, side.into(), Vec::new()) } else { Ok(()) };
+        // One answer is enough.
+        return if io.info().copy == 0 { io.write(0, side.into(), Vec::new()) } else { Ok(()) };
     }
     let window = Window::of(io.unit())?;
     let (side, block_pixels) = (slide.shape.side_pixels(), slide.shape.block_pixels);
@@ -137,14 +137,14 @@ fn clip(path: &Path, io: &mut Io<'_>) -> Result<(), Failure> {
         (window.x / block_pixels..=(right - 1) / block_pixels, window.y / block_pixels..=(bottom - 1) / block_pixels);
     let blocks = rows.flat_map(|row| columns.clone().map(move |column| (column, row)));
     let mut block = Vec::new();
-    for (column, row) in blocks.skip(io.place().copy).step_by(io.place().copies) {
-        // A block is fetched whole, whatever is wanted of it (paper, section 2).
+    for (column, row) in blocks.skip(io.info().copy).step_by(io.info().copies) {
+        // A block is always read as a whole (paper, section 2).
         slide.read(column, row, &mut block)?;
         let (left, top) = (column * block_pixels, row * block_pixels);
         let (x, y) = (window.x.max(left), window.y.max(top));
         let area = Area { x, y, width: right.min(left + block_pixels) - x, height: bottom.min(top + block_pixels) - y };
         let mut body = io.buffer(AREA_BYTES + (area.width * area.height * 3) as usize);
-        // From here on, places are the window's.
+        // From here on, areas are relative to the window.
         Area { x: x - window.x, y: y - window.y, ..area }.encode(&mut body);
         for line in y - top..y - top + area.height {
             let at = ((line * block_pixels + (x - left)) * 3) as usize;
@@ -155,7 +155,8 @@ fn clip(path: &Path, io: &mut Io<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sums the pixels that fall on one of the picture. Those at a block's edge are completed by its neighbour's.
+/// Sums the pixels of the slide for each pixel of the picture. Pixels at the edge of a block are
+/// completed by the neighbouring block.
 pub fn subsample(piece: &[u8], factor: u32, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let (area, pixels) = Area::decode(piece, 3)?;
     ensure!(area.width > 0 && area.height > 0, "an empty piece");
@@ -177,7 +178,7 @@ pub fn subsample(piece: &[u8], factor: u32, out: &mut Vec<u8>) -> anyhow::Result
     Ok(())
 }
 
-/// A picture that is being added up.
+/// A picture that is being summed.
 pub struct View {
     width: u32,
     height: u32,
@@ -204,7 +205,7 @@ impl View {
         Ok(())
     }
 
-    /// Rows of which it has something, each a piece.
+    /// The rows that have pixels, as one piece each.
     fn rows(&self) -> impl Iterator<Item = (u32, Vec<u8>)> {
         self.sums.chunks_exact(self.width as usize).enumerate().filter(|(_, row)| row.iter().any(|s| s[0] > 0)).map(
             |(y, row)| {
@@ -216,7 +217,7 @@ impl View {
         )
     }
 
-    /// Averages.
+    /// The averaged pixels.
     pub fn pixels(&self) -> Vec<u8> {
         let average = |sum: &[u32; 4]| [1, 2, 3].map(|color| (sum[color] / sum[0].max(1)) as u8);
         self.sums.iter().flat_map(average).collect()

@@ -1,10 +1,10 @@
-//! The eyepiece: asks the pipeline for windows, and has the picture.
+//! The client: asks the pipeline for windows, and assembles pictures.
 
 use crate::filters::{self, SHAPE, View, Window};
 use anyhow::{Context, ensure};
 use multirail::Config;
-use multirail::pipeline::{Failure, Group, Io, Running, StreamOptions};
-use multirail::transport::Transport;
+use multirail::pipeline::edge::Transport;
+use multirail::pipeline::{Failure, Group, Io, RunningGroup, StreamOptions};
 use serde_json::json;
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,26 +14,26 @@ use std::time::{Duration, Instant};
 
 const CLIP: &str = "clip";
 
-/// A group of filters that looks at one slide.
+/// A running group of filters for one slide.
 pub struct Scope {
-    running: Running,
+    running: RunningGroup,
     collected: Arc<Mutex<Collected>>,
 }
 
 #[derive(Default)]
 struct Collected {
-    /// Nothing for a question about the slide itself.
+    /// `None` for a query for the size of the slide.
     view: Option<View>,
     side_pixels: u32,
 }
 
-/// What one sees.
+/// A picture of a window.
 pub struct Picture {
     pub window: Window,
     width: u32,
     pixels: Vec<u8>,
     pub took: Duration,
-    /// From slides, cut to the window.
+    /// Bytes that were cut out of the slide.
     pub read_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ impl Scope {
         for (name, address) in names.iter().zip(hosts) {
             group.host(name, address);
         }
-        // Here, a path may lead anywhere.
+        // In this process, the path may be anywhere.
         let (root, name) = match (hosts.is_empty(), slide.file_name()) {
             (true, Some(name)) => (slide.parent().unwrap_or(Path::new("")).to_owned(), Path::new(name)),
             _ => (std::path::PathBuf::new(), slide),
@@ -79,7 +79,7 @@ impl Scope {
                 Ok(())
             }
         });
-        let options = StreamOptions { transport, ..StreamOptions::default() };
+        let options = StreamOptions::default().transport(transport);
         for (from, to) in [(CLIP, "subsample"), ("subsample", "view"), ("view", "frame")] {
             group.stream_with(from, to, options);
         }
@@ -91,10 +91,10 @@ impl Scope {
         Ok(std::mem::take(&mut *self.collected.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Pixels of the slide in each direction.
+    /// The size of the slide in pixels, in each direction.
     pub fn side_pixels(&mut self) -> anyhow::Result<u32> {
         let side = self.ask(SHAPE)?.side_pixels;
-        ensure!(side > 0, "nobody knows the slide's size");
+        ensure!(side > 0, "no filter has reported the size of the slide");
         Ok(side)
     }
 
@@ -102,7 +102,7 @@ impl Scope {
         self.running.status().iter().filter(|s| s.filter == CLIP).map(|s| s.counts.bytes_out).sum()
     }
 
-    /// A new picture.
+    /// A complete picture of a window.
     pub fn complete(&mut self, window: Window) -> anyhow::Result<Picture> {
         let (since, before) = (Instant::now(), self.clipped_bytes());
         let view = self.ask(&serde_json::to_vec(&window)?)?.view.context("no picture came")?;
@@ -111,7 +111,8 @@ impl Scope {
         Ok(Picture { window, width: window.width.div_ceil(window.factor), pixels, took: since.elapsed(), read_bytes })
     }
 
-    /// The picture moved to the right and down, by whole pixels of it: only what comes into view is asked for.
+    /// A picture moved to the right and down by whole pixels. Only what comes into view is
+    /// requested.
     pub fn moved(&mut self, from: &Picture, right: u32, down: u32) -> anyhow::Result<Picture> {
         let since = Instant::now();
         let old = from.window;

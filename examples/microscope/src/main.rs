@@ -1,5 +1,6 @@
-//! A digital microscope ("Impact of High Performance Sockets on Data Intensive Applications", section 2): a slide of several gigapixels, stored as
-//! blocks, is looked at through a window that moves and zooms.
+//! A digital microscope ("Impact of High Performance Sockets on Data Intensive Applications",
+//! section 2): a slide of several gigapixels, stored as blocks, is looked at through a window that
+//! moves and zooms.
 //!
 //! ```text
 //! clip x3      reads the blocks that the window touches, and cuts them to it
@@ -19,9 +20,10 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use filters::Window;
 use frame::{Picture, Scope};
+use multirail::pipeline::edge::Transport;
+use multirail::server::Server;
 use multirail::session::ListenConfig;
-use multirail::transport::Transport;
-use multirail::{Config, Token, service};
+use multirail::{Config, Token, runtime};
 use serde_json::json;
 use slide::Slide;
 use std::net::SocketAddr;
@@ -38,14 +40,15 @@ struct Cli {
 enum Command {
     /// Grow a slide from a small picture
     ///
-    /// The picture is laid N by N times, every second one mirrored, each a little lighter or darker by its place, so that no two of
-    /// neighbouring blocks are the same and there are no seams in the tissue. A block of the slide is one such picture.
+    /// The picture is laid N by N times, every second one mirrored, each a little lighter or darker
+    /// by its place, so that no two of neighbouring blocks are the same and there are no seams in
+    /// the tissue. A block of the slide is one such picture.
     Grow {
         /// The picture: PNG, RGB of 8 bits
         picture: PathBuf,
         /// Where the slide goes
         slide: PathBuf,
-        /// So many in each direction: 96 of 512 pixels are 2.4 gigapixels, 7.2 GB
+        /// The number in each direction: 96 of 512 pixels are 2.4 gigapixels, 7.2 GB
         #[arg(long, default_value_t = 96)]
         times: u32,
     },
@@ -65,7 +68,8 @@ enum Command {
     Tour {
         /// The slide: below the hosts' folders, or here, if there are no hosts
         slide: PathBuf,
-        /// Hosts: the copies of each filter are given to them in turn [default: all in this process]
+        /// Hosts: the copies of each filter are given to them in turn [default: all in this
+        /// process]
         #[arg(long, value_delimiter = ',')]
         hosts: Vec<String>,
         /// What carries the edges between hosts: tcp, shm or striped [default: the best]
@@ -80,7 +84,8 @@ enum Command {
         /// Pictures go here
         #[arg(long, default_value = "microscope-pictures")]
         out: PathBuf,
-        /// The slide once more, as it is found from here: pictures are compared with what a simple loop makes of it
+        /// The slide once more, as it is found from here: pictures are compared with what a simple
+        /// loop makes of it
         #[arg(long, value_name = "SLIDE")]
         compare: Option<PathBuf>,
         /// A JSON object a picture
@@ -94,7 +99,7 @@ enum Command {
 
 fn config(token_file: Option<&PathBuf>) -> anyhow::Result<Config> {
     let token = token_file.map(|file| Token::from_file(file)).transpose()?;
-    Ok(Config { token, ..Config::default() })
+    Ok(Config::new().token(token))
 }
 
 fn main() -> anyhow::Result<()> {
@@ -112,10 +117,9 @@ fn main() -> anyhow::Result<()> {
         Command::Serve { listen, root, token_file } => {
             let session = config(token_file.as_ref())?;
             let root = root.canonicalize().with_context(|| format!("--root {}", root.display()))?;
-            let listen = ListenConfig { address: listen, insecure_no_token: false, session };
-            let serve = service::ServeConfig { listen, root: root.clone() };
+            let listen = ListenConfig::new(listen, session);
             let ready = |address| println!("listening on {address}");
-            service::block_on(service::serve_filters(serve, filters::all(root), ready))?;
+            runtime::block_on(Server::new(listen, root.clone()).with_filters(filters::all(root)).serve(ready))?;
             Ok(())
         }
         Command::Tour { slide, hosts, transport, copies, pixels, out, compare, json, token_file } => {
@@ -158,7 +162,8 @@ impl Album {
     }
 }
 
-/// What somebody at a microscope does: a complete picture, three moves by an eighth of it (partial updates), and zooms.
+/// The work of a user of a microscope: a complete picture, three moves by an eighth of it (partial
+/// updates), and zooms.
 fn tour(scope: &mut Scope, pixels: u32, album: &Album) -> anyhow::Result<()> {
     let side = scope.side_pixels()?;
     let pixels = pixels.clamp(1, side);

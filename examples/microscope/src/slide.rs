@@ -1,4 +1,4 @@
-//! A slide: square blocks of RGB pixels, row by row, behind a header.
+//! A slide file: a header, then square blocks of RGB pixels, row by row.
 
 use anyhow::{Context, ensure};
 use std::fs::File;
@@ -8,20 +8,21 @@ use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"mrslide1";
 const HEADER_BYTES: u64 = 16;
-/// No slide has larger blocks, or more of them in a row.
+/// Largest size of a block in pixels, in each direction.
 const MAX_BLOCK_PIXELS: u32 = 4096;
+/// Most blocks in each direction.
 const MAX_BLOCKS: u32 = 4096;
-/// A slide's parts differ in brightness by so much of 256.
+/// Largest difference in brightness between a block and the picture, of 256.
 const SHADES: i32 = 24;
 
-/// Blocks in each direction, and pixels of a block in each.
+/// The number of blocks in each direction, and the size of a block in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub blocks: u32,
     pub block_pixels: u32,
 }
 
-/// A slide that can be read.
+/// An open slide.
 pub struct Slide {
     file: File,
     pub shape: Shape,
@@ -54,7 +55,7 @@ impl Slide {
         Ok(Self { file, shape })
     }
 
-    /// A block's pixels.
+    /// Reads the pixels of a block.
     pub fn read(&self, column: u32, row: u32, block: &mut Vec<u8>) -> anyhow::Result<()> {
         block.resize(self.shape.block_bytes(), 0);
         let number = u64::from(row) * u64::from(self.shape.blocks) + u64::from(column);
@@ -62,7 +63,7 @@ impl Slide {
         self.file.read_exact_at(block, at).with_context(|| format!("block {column}, {row} of the slide"))
     }
 
-    /// Some pixels of one line, across blocks.
+    /// Reads a part of one line, across blocks.
     pub fn read_line(&self, x: u32, y: u32, width: u32, line: &mut Vec<u8>) -> anyhow::Result<()> {
         let side = self.shape.block_pixels;
         line.resize(width as usize * 3, 0);
@@ -80,7 +81,7 @@ impl Slide {
     }
 }
 
-/// Makes a slide of `times` by `times` pictures.
+/// Makes a slide of `times` by `times` copies of a picture.
 pub fn grow(picture: &Path, slide: &Path, times: u32) -> anyhow::Result<Shape> {
     let shown = || format!("picture {}", picture.display());
     let file = BufReader::new(File::open(picture).with_context(shown)?);
@@ -105,7 +106,7 @@ pub fn grow(picture: &Path, slide: &Path, times: u32) -> anyhow::Result<Shape> {
     Ok(shape)
 }
 
-/// The picture as it lies at a place: mirrored so that edges meet, and of a shade of its own.
+/// The block at a position: the picture, mirrored so that edges match, with its own brightness.
 fn laid(picture: &[u8], side: usize, column: u32, row: u32) -> Vec<u8> {
     let shade = ((column * 37 + row * 101) % (2 * SHADES as u32 + 1)) as i32 - SHADES;
     let mut block = Vec::with_capacity(picture.len());

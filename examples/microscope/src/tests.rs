@@ -1,4 +1,4 @@
-//! What one sees is what is there.
+//! Pictures are compared with the slide.
 
 use crate::direct;
 use crate::filters::Window;
@@ -7,7 +7,7 @@ use crate::slide::{self, Slide};
 use multirail::Config;
 use std::path::{Path, PathBuf};
 
-/// A folder for one test.
+/// A folder that is removed when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -38,7 +38,7 @@ fn small_slide(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn pictures_are_those_of_a_simple_loop_whatever_the_copies() {
+fn pictures_equal_a_simple_loop_with_any_number_of_copies() {
     let folder = Folder::new("pictures");
     let path = small_slide(&folder.0);
     let slide = Slide::open(&path).unwrap();
@@ -57,9 +57,9 @@ fn pictures_are_those_of_a_simple_loop_whatever_the_copies() {
     }
 }
 
-/// The loop that pictures are compared with reads lines; here, every pixel is looked up in its block.
+/// The simple loop reads lines; here, every pixel is looked up in its block.
 #[test]
-fn the_simple_loop_sees_the_pixels_of_the_blocks() {
+fn the_simple_loop_reads_the_pixels_of_the_blocks() {
     let folder = Folder::new("loop");
     let slide = Slide::open(&small_slide(&folder.0)).unwrap();
     let window = Window { x: 35, y: 70, width: 90, height: 15, factor: 1 };
@@ -74,7 +74,7 @@ fn the_simple_loop_sees_the_pixels_of_the_blocks() {
 }
 
 #[test]
-fn a_picture_that_moved_is_the_one_of_its_place() {
+fn a_moved_picture_equals_one_of_its_window() {
     let folder = Folder::new("moved");
     let path = small_slide(&folder.0);
     let slide = Slide::open(&path).unwrap();
@@ -91,7 +91,7 @@ fn a_picture_that_moved_is_the_one_of_its_place() {
 }
 
 #[test]
-fn what_is_no_slide_is_told() {
+fn a_file_that_is_no_slide_is_refused() {
     let folder = Folder::new("none");
     let path = small_slide(&folder.0);
     let bytes = std::fs::read(&path).unwrap();

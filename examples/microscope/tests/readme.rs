@@ -1,5 +1,5 @@
-//! The README's commands are run as they stand there, in an empty folder: on a picture from here, so that nothing is fetched, and a slide
-//! small enough for a test.
+//! The README's commands are run as they stand there, in an empty folder: on a picture from here,
+//! so that nothing is fetched, and a slide small enough for a test.
 
 use std::fs;
 use std::net::TcpListener;
@@ -55,7 +55,7 @@ fn script() -> String {
     let mut script = String::new();
     for block in README.split("\n```").skip(1).step_by(2) {
         let (info, commands) = block.split_once('\n').unwrap();
-        assert_eq!(info, "sh", "a block that nobody runs");
+        assert_eq!(info, "sh", "a block that is not run");
         for line in commands.lines() {
             script += &format!("{line}\n");
             if let (true, Some((_, rest))) = (line.ends_with('&'), line.split_once("--listen 127.0.0.1:")) {

@@ -1,7 +1,8 @@
-//! `multirail doctor`: what this kernel and host offer, and what a lack means for the user of multirail.
+//! `multirail doctor`: what this machine offers, and what a missing feature means for the user.
 //!
-//! Everything is tried, not guessed from a version: a socket is opened, a queue is added to the loopback of a namespace
-//! that ends with its thread. So nothing stays, and what needs root is `unknown` without it.
+//! Each check tries the feature instead of comparing versions: it opens a socket, or adds a queue
+//! to the loopback of a temporary namespace. Nothing on the machine changes. Without root, checks
+//! that need it are `unknown`.
 
 use crate::printer::Printer;
 use serde::Serialize;
@@ -10,24 +11,24 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Show what this machine offers, and what anything that is lacking means
+/// Show what this machine offers, and what each missing feature means
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   multirail doctor
   sudo multirail doctor --json | jq 'select(.status != \"ok\")'
 
-Nothing is changed on the machine. Without root some things cannot be tried, and are `unknown`.")]
+Nothing on the machine changes. Without root, some features cannot be tried and are `unknown`.")]
 pub struct DoctorArgs {}
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Row {
     name: &'static str,
     status: Status,
-    /// What was found, or why it could not be tried.
+    /// What was found, or why the check was not possible.
     detail: String,
-    /// What that means for the user of multirail.
+    /// What the result means for the user.
     meaning: String,
 }
 
@@ -39,7 +40,7 @@ enum Status {
     Unknown,
 }
 
-/// What trying something gave.
+/// The status and the detail of a check.
 struct Found(Status, String);
 
 pub fn run(_args: DoctorArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
@@ -74,7 +75,7 @@ fn row(name: &'static str, Found(status, detail): Found, if_ok: &str, if_lacking
     let meaning = match status {
         Status::Ok => if_ok.to_owned(),
         Status::Lacking => if_lacking.to_owned(),
-        Status::Unknown => format!("if it is lacking: {if_lacking}"),
+        Status::Unknown => format!("if it is missing: {if_lacking}"),
     };
     Row { name, status, detail, meaning }
 }
@@ -84,37 +85,37 @@ fn machine() -> Vec<Row> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let enough = if cores > 1 { Status::Ok } else { Status::Lacking };
     vec![
-        row("kernel", Found(Status::Ok, format!("Linux {kernel}")), "the kernel that the other rows are about", ""),
+        row("kernel", Found(Status::Ok, format!("Linux {kernel}")), "the kernel of the other rows", ""),
         row(
             "cores",
             Found(enough, format!("{cores}")),
             "sender, receiver and kernel can work at the same time",
-            "encryption, checksums and the network share one core: rails of several Gbit/s will wait for it",
+            "checksums and the network share one core, which limits rails of several Gbit/s",
         ),
         row(
             "privileges",
             privileges(),
             "`multirail lab` and `multirail place` can be used",
-            "transfers work as they are; `multirail lab` and `multirail place` need root",
+            "transfers do not need them; `multirail lab` and `multirail place` need root",
         ),
         row(
             "namespaces",
-            in_throwaway_namespace(|| Found(Status::Ok, "a network namespace can be made".into())),
-            "`multirail lab` can make hosts",
-            "`multirail lab` cannot make test networks here",
+            in_throwaway_namespace(|| Found(Status::Ok, "a network namespace can be created".into())),
+            "`multirail lab` can create hosts",
+            "`multirail lab` cannot create test networks",
         ),
         row(
             "iproute2",
             commands(&["ip", "tc"]),
-            "`multirail lab` can make rails",
-            "`multirail lab` cannot make test networks: install the package iproute2",
+            "`multirail lab` can create rails",
+            "`multirail lab` cannot create test networks: install the package iproute2",
         ),
-        row("open-files", open_files(), "enough for any number of channels that pays", FEW_OPEN_FILES),
+        row("open-files", open_files(), "enough for any useful number of channels", FEW_OPEN_FILES),
     ]
 }
 
 const FEW_OPEN_FILES: &str =
-    "each channel and each file in transfer needs one: with many peers, raise it by `ulimit -n`";
+    "each channel and each file in transfer needs one; for many peers, raise the limit with `ulimit -n`";
 
 fn queues() -> Vec<Row> {
     let qdisc =
@@ -124,25 +125,25 @@ fn queues() -> Vec<Row> {
             "htb",
             qdisc("htb", &["root", "htb"]),
             "rails of a lab can have a rate",
-            "rails of a lab cannot have a rate: only unshaped ones can be made",
+            "rails of a lab cannot have a rate",
         ),
         row(
             "netem",
             qdisc("netem", &["root", "netem", "delay", "1ms"]),
             "the kernel can add delay and loss to a rail",
-            "the kernel cannot add delay or loss to a rail of a lab: a relay in user space must, which costs CPU",
+            "a relay in user space adds delay and loss to the rails of a lab, which costs CPU time",
         ),
         row(
             "fq",
             qdisc("fq", &["root", "fq"]),
             "the kernel can pace connections in its queue",
-            "BBR paces by a timer for each connection: it costs more CPU above some 100 Mbit/s; nothing fails",
+            "BBR paces by a timer for each connection, which costs more CPU time above some 100 Mbit/s; nothing fails",
         ),
         row(
             "clsact",
             qdisc("clsact", &["clsact"]),
-            "`multirail place` has a place to attach to",
-            "`multirail place` cannot attach to a port, and a lab cannot cut a rail silently",
+            "`multirail place` can attach to ports",
+            "`multirail place` cannot attach to ports, and a lab cannot cut a rail",
         ),
     ]
 }
@@ -152,8 +153,8 @@ fn kernel_interfaces() -> Vec<Row> {
         row(
             "mptcp",
             mptcp(),
-            "Multipath TCP can be measured beside multirail",
-            "multirail does not need it; only comparisons with Multipath TCP cannot be run",
+            "Multipath TCP can be compared with multirail",
+            "multirail does not need it; only comparisons with Multipath TCP are not possible",
         ),
         row(
             "bpf",
@@ -164,26 +165,26 @@ fn kernel_interfaces() -> Vec<Row> {
         row(
             "btf",
             exists("/sys/kernel/btf/vmlinux"),
-            "BPF programs fit themselves to this kernel",
-            "a BPF program must be built for this very kernel: `multirail place` may refuse to load",
+            "BPF programs adapt to this kernel",
+            "a BPF program must be built for this kernel, so the program of `multirail place` may not load",
         ),
         row(
             "af_xdp",
             socket(libc::AF_XDP, libc::SOCK_RAW, 0),
-            "packets can bypass the kernel's stack",
-            "nothing for transfers, which use TCP; only packet tools that bypass the stack cannot be used",
+            "packets can bypass the network stack of the kernel",
+            "multirail does not need it; only tools that bypass the network stack do not work",
         ),
-        row("io_uring", io_uring(), "system calls can be made in batches", "nothing for transfers, which use epoll"),
+        row("io_uring", io_uring(), "system calls can be made in batches", "multirail does not need it; it uses epoll"),
         row(
             "tun",
             tun(),
             "a relay in user space can add delay and loss to a rail",
-            "without netem too, rails of a lab can have no delay and no loss",
+            "if netem is missing, too, rails of a lab cannot have a delay or a loss",
         ),
     ]
 }
 
-/// A WAN has such round trips, and 1 Gbit/s is what its users expect.
+/// The round-trip time for which a buffer should carry 1 Gbit/s: that of a WAN.
 const WAN_RTT_MS: f64 = 100.0;
 
 fn tcp() -> Vec<Row> {
@@ -199,29 +200,30 @@ fn tcp() -> Vec<Row> {
     let mut rows = vec![row(
         "tcp-cc",
         congestion_control,
-        "a rail with some loss can be filled by one channel with bbr",
-        "without bbr, a long rail that loses packets needs several channels: `modprobe tcp_bbr` may give it",
+        "with bbr, one channel can fill a rail with some loss",
+        "without bbr, a long rail with loss needs several channels; `modprobe tcp_bbr` may add it",
     )];
     rows.push(row(
         "tcp-cc-lab",
         allowed_congestion_control(),
         "hosts of a lab can use any congestion control",
-        "hosts of a lab can use only those allowed: name more in the sysctl net.ipv4.tcp_allowed_congestion_control",
+        "hosts of a lab can use only the allowed ones; the sysctl net.ipv4.tcp_allowed_congestion_control can allow more",
     ));
     rows.push(buffer_row("tcp-wmem", "/proc/sys/net/ipv4/tcp_wmem", PAYLOAD_OF_AUTOTUNED, "as a sender"));
     rows.push(buffer_row("tcp-rmem", "/proc/sys/net/ipv4/tcp_rmem", PAYLOAD_OF_AUTOTUNED, "as a receiver"));
-    let by_hand = "where a program sets its buffer itself";
+    let by_hand = "if a program sets its buffer size";
     rows.push(buffer_row("wmem_max", "/proc/sys/net/core/wmem_max", PAYLOAD_OF_SET, by_hand));
     rows.push(buffer_row("rmem_max", "/proc/sys/net/core/rmem_max", PAYLOAD_OF_SET, by_hand));
     rows
 }
 
-/// About half of a buffer is payload, the rest is what the kernel charges for its packets.
+/// The payload share of an autotuned buffer. The kernel charges the rest for the packets.
 const PAYLOAD_OF_AUTOTUNED: f64 = 0.5;
-/// What a program asks for, the kernel doubles for the same reason.
+/// The payload share of a size that a program sets, which the kernel doubles for the same reason.
 const PAYLOAD_OF_SET: f64 = 1.0;
 
-/// The last number is the limit: of three in tcp_wmem (least, first, most), of one in wmem_max.
+/// The row of a buffer limit. The limit is the last number of the sysctl: tcp_wmem has three
+/// (minimum, initial size, limit) and wmem_max has one.
 fn buffer_row(name: &'static str, path: &str, payload: f64, who: &str) -> Row {
     let limit_bytes = read(path).and_then(|text| text.split_whitespace().last()?.parse::<f64>().ok());
     let Some(limit_bytes) = limit_bytes else {
@@ -269,19 +271,19 @@ fn privileges() -> Found {
     }
 }
 
-/// Runs on a thread in a network namespace of its own, which ends with the thread.
+/// Runs a check on a thread in a network namespace of its own, which ends with the thread.
 fn in_throwaway_namespace(work: impl FnOnce() -> Found + Send) -> Found {
     let outcome = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            // SAFETY: only this thread is moved, and it ends here.
+            // SAFETY: unshare gets no pointers, and affects only this thread.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-                return from_error(&io::Error::last_os_error(), "cannot make a namespace to try it in");
+                return from_error(&io::Error::last_os_error(), "cannot create a namespace for the check");
             }
             work()
         });
         worker.join()
     });
-    outcome.unwrap_or_else(|_| Found(Status::Unknown, "trying it failed".into()))
+    outcome.unwrap_or_else(|_| Found(Status::Unknown, "the check failed".into()))
 }
 
 fn add_qdisc(name: &str, args: &[&str]) -> Found {
@@ -293,7 +295,7 @@ fn add_qdisc(name: &str, args: &[&str]) -> Found {
             let why = stderr.lines().next().unwrap_or("no reason given");
             Found(Status::Lacking, format!("the kernel refused {name}: {}", why.trim_start_matches("Error: ")))
         }
-        Err(_) => Found(Status::Unknown, "`tc` is not there to try it".into()),
+        Err(_) => Found(Status::Unknown, "the check needs `tc`, which was not found".into()),
     }
 }
 
@@ -305,7 +307,7 @@ fn commands(names: &[&str]) -> Found {
     };
     let missing: Vec<&str> = names.iter().filter(runs).copied().collect();
     match missing.as_slice() {
-        [] => Found(Status::Ok, format!("{} are there", names.join(" and "))),
+        [] => Found(Status::Ok, format!("{} were found", names.join(" and "))),
         missing => Found(Status::Lacking, format!("{} not found", missing.join(" and "))),
     }
 }
@@ -323,7 +325,7 @@ fn open_files() -> Found {
 
 fn mptcp() -> Found {
     match socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_MPTCP) {
-        Found(Status::Ok, _) => Found(Status::Ok, "a socket can be made".into()),
+        Found(Status::Ok, _) => Found(Status::Ok, "a socket can be created".into()),
         Found(_, why) => match read("/proc/sys/net/mptcp/enabled").as_deref() {
             Some("0") => Found(Status::Lacking, "switched off by the sysctl net.mptcp.enabled".into()),
             _ => Found(Status::Lacking, why),
@@ -332,13 +334,13 @@ fn mptcp() -> Found {
 }
 
 fn socket(family: i32, kind: i32, protocol: i32) -> Found {
-    // SAFETY: no memory is passed.
+    // SAFETY: socket gets no pointers.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
-    from_fd(fd.into(), "a socket can be made", "a socket")
+    from_fd(fd.into(), "a socket can be created", "a socket")
 }
 
 fn bpf() -> Found {
-    /// The beginning of `union bpf_attr`, which is all that BPF_MAP_CREATE must be given.
+    /// The beginning of `union bpf_attr`, which is all that BPF_MAP_CREATE requires.
     #[repr(C)]
     struct MapCreate {
         map_type: u32,
@@ -350,25 +352,26 @@ fn bpf() -> Found {
     const BPF_MAP_CREATE: libc::c_long = 0;
     const BPF_MAP_TYPE_ARRAY: u32 = 2;
     let attr = MapCreate { map_type: BPF_MAP_TYPE_ARRAY, key_size: 4, value_size: 4, max_entries: 1, map_flags: 0 };
-    // SAFETY: the attributes outlive the call, which is told their size.
+    // SAFETY: the attributes outlive the call, and their size is correct.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_MAP_CREATE, &raw const attr, size_of::<MapCreate>()) };
-    from_fd(fd, "a map can be made", "a map")
+    from_fd(fd, "a map can be created", "a map")
 }
 
 fn io_uring() -> Found {
     const PARAMS_BYTES: usize = 120;
     let mut params = [0_u64; PARAMS_BYTES / 8];
-    // SAFETY: the buffer has the size and the alignment of struct io_uring_params, and outlives the call.
+    // SAFETY: the buffer has the size and the alignment of struct io_uring_params, and outlives the
+    // call.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, params.as_mut_ptr()) };
     match read("/proc/sys/kernel/io_uring_disabled").as_deref() {
         Some("1" | "2") if fd < 0 => {
             Found(Status::Lacking, "switched off by the sysctl kernel.io_uring_disabled".into())
         }
-        _ => from_fd(fd, "a ring can be made", "a ring"),
+        _ => from_fd(fd, "a ring can be created", "a ring"),
     }
 }
 
-/// Opening the device makes no interface yet.
+/// Opening the device does not create an interface.
 fn tun() -> Found {
     match fs::File::options().read(true).write(true).open("/dev/net/tun") {
         Ok(_) => Found(Status::Ok, "/dev/net/tun can be opened".into()),
@@ -378,17 +381,17 @@ fn tun() -> Found {
 
 fn exists(path: &str) -> Found {
     match fs::metadata(path) {
-        Ok(_) => Found(Status::Ok, format!("{path} is there")),
+        Ok(_) => Found(Status::Ok, format!("{path} exists")),
         Err(error) => from_error(&error, path),
     }
 }
 
-/// What a system call gave that makes a file descriptor, which is closed again.
+/// The result of a system call that returns a file descriptor. Closes the descriptor.
 fn from_fd(fd: libc::c_long, if_ok: &str, what: &str) -> Found {
     let error = io::Error::last_os_error();
     match i32::try_from(fd) {
         Ok(fd) if fd >= 0 => {
-            // SAFETY: the kernel has just given it to us, and nobody else has it.
+            // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
             Found(Status::Ok, if_ok.to_owned())
         }
@@ -396,7 +399,7 @@ fn from_fd(fd: libc::c_long, if_ok: &str, what: &str) -> Found {
     }
 }
 
-/// Not being allowed says nothing of whether it is there.
+/// The result of an error. A missing permission does not tell whether the feature exists.
 fn from_error(error: &io::Error, what: &str) -> Found {
     let status = if error.kind() == io::ErrorKind::PermissionDenied { Status::Unknown } else { Status::Lacking };
     Found(status, format!("{what}: {error}"))

@@ -1,16 +1,17 @@
 //! `multirail rails`.
 
 use super::{SessionArgs, host_address};
+use crate::escape::one_line;
 use crate::printer::Printer;
-use multirail::{Session, bench, service};
+use multirail::{Session, bench, runtime};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Show every pair of addresses to a host: used or skipped, why, rate and round trip
+/// Show each pair of addresses to a host: whether it is used, why not, its rate and round-trip time
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  multirail rails storage1\n  multirail rails storage1:7717 --rails 'eth*,!eth3'")]
 pub struct RailsArgs {
-    /// Host that runs `multirail serve`
+    /// The host, which runs `multirail serve`
     #[arg(value_name = "HOST[:PORT]")]
     host: String,
     #[command(flatten)]
@@ -31,9 +32,10 @@ struct Row {
 }
 
 pub fn run(args: RailsArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    let rows = service::block_on(async {
+    let config = args.session.config()?;
+    let rows = runtime::block_on(async {
         let host = host_address(&args.host)?;
-        let (mut session, pairs) = Session::connect_and_tell(&host, args.session.config()?).await?;
+        let (mut session, pairs) = Session::connect_and_tell(&host, config).await?;
         bench::measure_rails(&mut session).await?;
         let status = session.rails();
         let rows: Vec<Row> = pairs
@@ -63,14 +65,11 @@ pub fn run(args: RailsArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     for row in rows {
         printer.row(&row, |r| {
             let from = format!("{} {}", r.local_port, r.local);
-            let to = format!("{} {}", r.remote_port, r.remote);
+            // The peer chooses the names of its ports.
+            let to = format!("{} {}", one_line(&r.remote_port), r.remote);
             match (r.rail, r.rate_mbit_s, r.rtt_us) {
                 (Some(rail), Some(rate), Some(rtt)) => format!("{rail:<6} {from:<34} {to:<34} {rate:>13.1} {rtt:>9}"),
-                _ => format!(
-                    "{:<6} {from:<34} {to:<34} skipped: {}",
-                    "-",
-                    r.reason.as_deref().unwrap_or("lost meanwhile")
-                ),
+                _ => format!("{:<6} {from:<34} {to:<34} skipped: {}", "-", r.reason.as_deref().unwrap_or("lost")),
             }
         });
     }

@@ -1,4 +1,4 @@
-//! What tests of several commands need: a folder with servers below it, and an ssh that goes nowhere.
+//! Helpers for the tests of several commands: a folder with servers below it, and a local `ssh`.
 
 use serde_json::Value;
 use std::fs;
@@ -10,7 +10,19 @@ use std::process::{Child, Command, Output, Stdio};
 
 pub const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
 
-/// A folder to work in, and servers below it, all of which go.
+/// The command, with keys of the tests' own.
+pub fn multirail() -> Command {
+    let mut command = Command::new(MULTIRAIL);
+    command.env("MULTIRAIL_KEYS", keys());
+    command
+}
+
+/// The directory of the tests' keys.
+pub fn keys() -> &'static str {
+    concat!(env!("CARGO_TARGET_TMPDIR"), "/keys")
+}
+
+/// A working folder and servers of folders below it. All are removed when this is dropped.
 pub struct Place {
     pub dir: PathBuf,
     pub servers: Vec<Child>,
@@ -32,14 +44,21 @@ impl Place {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// A command that works in the folder.
+    /// Creates the file `token`, and returns the token.
+    pub fn token(&self) -> String {
+        let created = self.multirail(&["token", "token"]).output().unwrap();
+        assert!(created.status.success(), "{}", stderr(&created));
+        fs::read_to_string(self.path("token")).unwrap().trim().to_owned()
+    }
+
+    /// A command that runs in the folder.
     pub fn multirail(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(MULTIRAIL);
+        let mut command = multirail();
         command.args(args).current_dir(&self.dir);
         command
     }
 
-    /// Starts a server for the folder `name`; its address.
+    /// Starts a server for the folder `name` and returns its address.
     pub fn serve(&mut self, name: &str, options: &[&str]) -> String {
         fs::create_dir_all(self.path(name)).unwrap();
         let mut serve = self.multirail(&["--json", "serve", "--listen", "127.0.0.1:0", "--root", name]);
@@ -49,8 +68,8 @@ impl Place {
         ready
     }
 
-    /// An `ssh` that runs the command here, and writes into `log` what it was given and, at its end, that it ended. It gets into
-    /// all hosts but 127.0.0.9. The option that makes a command take it.
+    /// The `--ssh` option for a script that runs the command on this machine, and logs its
+    /// arguments and its end. It fails for 127.0.0.9.
     pub fn fake_ssh(&self) -> String {
         let script = format!(
             "#!/bin/sh\nfor last; do :; done\necho \"began $*\" >> {log}\n\
@@ -64,7 +83,7 @@ impl Place {
         format!("--ssh={}", self.path("ssh").display())
     }
 
-    /// What it has written.
+    /// The log of [`Place::fake_ssh`].
     pub fn ssh_log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -80,7 +99,7 @@ impl Drop for Place {
     }
 }
 
-/// Where a server with `--json` listens.
+/// The address on which a server with `--json` listens.
 pub fn listening(server: &mut Child) -> String {
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -88,8 +107,8 @@ pub fn listening(server: &mut Child) -> String {
     ready["listening"].as_str().unwrap().to_owned()
 }
 
-/// An address where nobody listens.
-pub fn nobody() -> String {
+/// An address without a listener.
+pub fn unreachable() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 

@@ -1,4 +1,4 @@
-//! Labs come and go, and leave nothing behind.
+//! Tests of the creation and removal of labs, also after crashes.
 
 use crate::common::{lab, namespaces, supported};
 use multirail_lab::{Error, Lab, Topology};
@@ -41,7 +41,7 @@ fn a_panic_takes_the_lab_down() {
 }
 
 #[test]
-fn a_second_lab_of_the_same_name_is_refused_and_the_first_lives() {
+fn a_second_lab_of_the_same_name_is_refused_and_the_first_stays() {
     if !supported() {
         return;
     }
@@ -73,23 +73,23 @@ fn leftovers_without_a_state_are_removed() {
     let kept = lab(&["a", "b"], &["10mbit"]).keep().unwrap();
     let name = kept.name().to_owned();
     drop(kept);
-    assert_eq!(namespaces(&name).len(), 2, "a lab that is kept stays");
-    // As a crash might leave it: no state, one namespace whole, of the other only the file.
+    assert_eq!(namespaces(&name).len(), 2, "a kept lab stays");
+    // A crash may leave no state, one complete namespace, and only the file of the other.
     std::fs::remove_file(state_file(&name)).unwrap();
     assert!(Command::new("ip").args(["netns", "delete", &format!("mrlab-{name}-a")]).status().unwrap().success());
     std::fs::write(format!("/run/netns/mrlab-{name}-a"), "").unwrap();
     assert!(Lab::list().unwrap().iter().any(|lab| lab.name == name && lab.topology.is_none()));
     assert_eq!(Lab::take_down(&name).unwrap().namespaces, 2);
     assert_eq!(namespaces(&name), [""; 0]);
-    assert_eq!(Lab::take_down(&name).unwrap().namespaces, 0, "nothing is no error");
+    assert_eq!(Lab::take_down(&name).unwrap().namespaces, 0, "a missing lab is no error");
 }
 
 #[test]
-fn a_dead_process_s_lab_goes_with_the_next_up() {
+fn the_next_up_removes_the_lab_of_a_dead_process() {
     if !supported() {
         return;
     }
-    // A process that has ended, but a state that names it.
+    // A state that names a process that has ended.
     let kept = lab(&["a", "b"], &["-"]).keep().unwrap();
     let name = kept.name().to_owned();
     let text = std::fs::read_to_string(state_file(&name)).unwrap();
@@ -100,7 +100,7 @@ fn a_dead_process_s_lab_goes_with_the_next_up() {
 }
 
 #[test]
-fn a_lab_whose_name_begins_alike_is_left_alone() {
+fn a_lab_whose_name_begins_with_the_same_text_stays() {
     if !supported() {
         return;
     }
@@ -112,13 +112,13 @@ fn a_lab_whose_name_begins_alike_is_left_alone() {
 }
 
 #[test]
-fn ports_go_even_where_a_process_stays() {
+fn ports_are_deleted_although_a_process_stays() {
     if !supported() {
         return;
     }
     let lab = lab(&["a", "b"], &["-"]);
     let name = lab.name().to_owned();
-    // Lists the ports when told to go on, after the lab has gone.
+    // The process lists its ports after the lab has been taken down.
     let mut stays = lab.command("a", "sh").unwrap();
     let mut stays = stays
         .args(["-c", "echo here; read line; ip -o link | grep -c rail0"])

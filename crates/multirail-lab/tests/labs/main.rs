@@ -1,4 +1,5 @@
-//! Labs on this machine's kernel. They need root; where labs cannot be made, each test says so and is skipped.
+//! Tests of labs on the kernel of this machine. They need root. Where no lab can be created, each
+//! test is reported as skipped.
 
 mod clusters;
 mod common;

@@ -1,13 +1,14 @@
-//! The process that carries the packets of WANs comes and goes with its lab.
+//! Tests of the start and the end of the relay process.
 
-use crate::common::{namespaces, reaches, socket, supported, wan};
+use crate::common::{RECEIVE_TIMEOUT, namespaces, reaches, socket, supported, wan};
 use multirail_lab::{Lab, Topology};
+use multirail_testing::{Requirement, skip};
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Says to the test below what it is to do.
+/// The environment variable that tells the helper below what to do.
 const HELPER: &str = "MULTIRAIL_LAB_TEST_HELPER";
 
 fn is_running(pid: u32) -> bool {
@@ -17,7 +18,7 @@ fn is_running(pid: u32) -> bool {
 
 fn is_gone_soon(pid: u32) -> bool {
     let start = Instant::now();
-    while is_running(pid) && start.elapsed() < Duration::from_secs(5) {
+    while is_running(pid) && start.elapsed() < RECEIVE_TIMEOUT {
         std::thread::sleep(Duration::from_millis(5));
     }
     !is_running(pid)
@@ -27,7 +28,7 @@ fn shared_file(lab: &str) -> PathBuf {
     PathBuf::from(format!("/run/multirail-lab/{lab}.relay"))
 }
 
-/// A lab with a relay, or nothing where the kernel needs none.
+/// A lab with a relay. Where the kernel needs none, `None`, and the test is reported as skipped.
 fn relayed() -> Option<(Lab, u32)> {
     if !supported() {
         return None;
@@ -36,7 +37,7 @@ fn relayed() -> Option<(Lab, u32)> {
     match lab.relay_pid().unwrap() {
         Some(pid) => Some((lab, pid)),
         None => {
-            eprintln!("skipped: this kernel has netem, and labs no relay");
+            skip(Requirement::NoNetem, "this kernel has netem, so labs have no relay");
             None
         }
     }
@@ -53,7 +54,7 @@ fn a_relay_ends_with_its_lab() {
 }
 
 #[test]
-fn a_lab_is_taken_down_also_where_its_relay_has_died() {
+fn a_lab_whose_relay_has_died_is_taken_down() {
     let Some((lab, pid)) = relayed() else { return };
     let name = lab.name().to_owned();
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
@@ -74,7 +75,7 @@ fn a_relay_ends_when_its_ports_are_deleted() {
 }
 
 #[test]
-fn a_relay_of_a_killed_owner_ends_and_its_lab_goes_with_the_next_up() {
+fn a_relay_of_a_killed_owner_ends_and_the_next_up_removes_its_lab() {
     if relayed().is_none() {
         return;
     }
@@ -90,16 +91,16 @@ fn a_relay_of_a_killed_owner_ends_and_its_lab_goes_with_the_next_up() {
 }
 
 #[test]
-fn a_kept_lab_s_relay_outlives_its_maker_and_holds_none_of_its_files() {
+fn the_relay_of_a_kept_lab_outlives_its_creator_and_holds_none_of_its_files() {
     if relayed().is_none() {
         return;
     }
     let (mut owner, name, pid) = helper("keep");
-    // As `lab up | cat`: it ends when nobody holds the pipe.
+    // As in `lab up | cat`: reading ends when no process holds the pipe.
     let mut rest = String::new();
     owner.stdout.take().unwrap().read_to_string(&mut rest).unwrap();
     assert!(owner.wait().unwrap().success());
-    // It would end at once.
+    // A relay that does not survive its creator ends at once.
     std::thread::sleep(Duration::from_millis(50));
     assert!(is_running(pid));
     let lab = Lab::open(&name).unwrap();
@@ -117,10 +118,11 @@ fn a_kept_lab_s_relay_outlives_its_maker_and_holds_none_of_its_files() {
     assert!(!is_running(pid));
 }
 
-/// A process that makes a lab with a relay: itself, the lab's name, and the relay.
+/// Starts a process that creates a lab with a relay. Returns the process, the name of the lab and
+/// the PID of the relay.
 fn helper(what: &str) -> (Child, String, u32) {
     let mut helper = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "relay::helps_others", "--ignored", "--nocapture"])
+        .args(["--exact", "relay::helper_process", "--ignored", "--nocapture"])
         .env(HELPER, what)
         .stdout(Stdio::piped())
         .spawn()
@@ -129,8 +131,8 @@ fn helper(what: &str) -> (Child, String, u32) {
     let mut line = String::new();
     let words = loop {
         line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the helper said nothing");
-        // The harness may have begun the line.
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the helper printed nothing");
+        // The test harness may have printed the beginning of the line.
         if let Some((_, words)) = line.split_once("lab: ") {
             break words;
         }
@@ -142,15 +144,15 @@ fn helper(what: &str) -> (Child, String, u32) {
 }
 
 #[test]
-#[ignore = "what other tests start"]
-fn helps_others() {
+#[ignore = "other tests start it"]
+fn helper_process() {
     let Ok(what) = std::env::var(HELPER) else { return };
     let topology = Topology::from_toml("[[host]]\nname='a'\n[[host]]\nname='b'\n[[rail]]\ndelay='1ms'").unwrap();
     let lab = Lab::temporary(&topology).unwrap();
     println!("lab: {} {}", lab.name(), lab.relay_pid().unwrap().unwrap());
     match what.as_str() {
         "keep" => drop(lab.keep().unwrap()),
-        // Longer than any test; it is killed.
+        // Longer than any test. The test kills it.
         _ => std::thread::sleep(Duration::from_secs(60)),
     }
 }

@@ -1,15 +1,15 @@
-//! What planners are told of the network.
+//! The bandwidths that planners use.
 
 use super::members::Members;
 use serde::{Deserialize, Serialize};
 
-/// The bandwidths a plan is made for: payload that applications achieve, not what the links carry with all headers.
+/// Bandwidths as payload rates that applications achieve, without headers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bandwidths {
-    /// From cluster (row) to cluster (column), bytes/s; 0: no link. The diagonal is not looked at.
+    /// From cluster (row) to cluster (column), bytes/s; 0: no link. The diagonal is ignored.
     pub link_bytes_s: Vec<Vec<f64>>,
-    /// What each host can carry to other clusters, and as much from them, bytes/s, by number of the host (MOB paper, section
-    /// 2.2, the access link). `None`: hosts are no limit.
+    /// The rate of each host to other clusters, and equally from them, in bytes/s (MOB paper,
+    /// section 2.2, the access link). `None`: hosts are not a limit.
     #[serde(default)]
     pub access_bytes_s: Option<Vec<f64>>,
 }
@@ -23,7 +23,7 @@ pub enum BandwidthsError {
         /// How many clusters there are.
         clusters: usize,
     },
-    /// Not one access rate a host.
+    /// The number of access rates differs from the number of hosts.
     #[error("{given} access bandwidths for {hosts} hosts")]
     Access {
         /// How many were given.
@@ -31,18 +31,22 @@ pub enum BandwidthsError {
         /// How many hosts there are.
         hosts: usize,
     },
-    /// Negative, infinite or no number.
-    #[error("a bandwidth is negative or no number")]
+    /// A rate is negative, infinite or not a number.
+    #[error("a bandwidth is negative or not a finite number")]
     NoRate,
 }
 
 impl Bandwidths {
-    /// Links only, hosts are no limit.
+    /// Links only; hosts are not a limit.
     pub fn of_links(link_bytes_s: Vec<Vec<f64>>) -> Self {
         Self { link_bytes_s, access_bytes_s: None }
     }
 
-    /// Whether they are about these hosts.
+    /// Checks that the bandwidths fit the hosts.
+    ///
+    /// # Errors
+    ///
+    /// [`BandwidthsError`], if a bandwidth is missing or cannot be one.
     pub fn check(&self, members: &Members) -> Result<(), BandwidthsError> {
         let clusters = members.clusters().len();
         if self.link_bytes_s.len() != clusters || self.link_bytes_s.iter().any(|row| row.len() != clusters) {
@@ -64,7 +68,8 @@ impl Bandwidths {
         if from == to { 0.0 } else { self.link_bytes_s[from][to] }
     }
 
-    /// What all hosts of a cluster together carry to others, and from others, bytes/s; infinite where hosts are no limit.
+    /// The rate of all hosts of a cluster together to other clusters, and from them, in bytes/s.
+    /// Infinite if hosts are not a limit.
     pub(super) fn cluster_access(&self, members: &Members, cluster: usize) -> f64 {
         match &self.access_bytes_s {
             None => f64::INFINITY,

@@ -1,11 +1,11 @@
-//! Who takes part: hosts in clusters, and which part of the data is whose mob share.
+//! The hosts of a group, their clusters, and the mob share of each host.
 
 use std::ops::Range;
 
 /// A host of the group, by its number in the list of hosts.
 pub type MemberId = u32;
 
-/// The hosts of a group, by cluster. Every host has the same list.
+/// The hosts of a group, by cluster. All hosts have the same list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Members {
     root: MemberId,
@@ -14,30 +14,35 @@ pub struct Members {
     clusters: Vec<Vec<MemberId>>,
 }
 
-/// Why a list of hosts is none.
+/// Why a list of hosts is not a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MembersError {
-    /// Nobody, or more than can be numbered.
+    /// No host, or more than [`MAX_MEMBERS`].
     #[error("{0} hosts; a group has 1 to 65536")]
     Count(usize),
-    /// The root is none of them.
-    #[error("the root is host {root} of {count}")]
+    /// The root is not in the list.
+    #[error("the root has number {root}, but the group has {count} hosts")]
     Root {
-        /// Its number.
+        /// The number of the root.
         root: MemberId,
-        /// How many hosts there are.
+        /// The number of hosts.
         count: usize,
     },
-    /// Clusters are numbered without gaps.
+    /// A cluster number is not used. Clusters are numbered without gaps.
     #[error("cluster {0} has no host")]
     EmptyCluster(u32),
 }
 
-/// Most hosts of a group.
+/// The most hosts of a group.
 pub const MAX_MEMBERS: usize = 1 << 16;
 
 impl Members {
     /// `cluster_of[i]` is host `i`'s cluster, numbered from 0 without gaps.
+    ///
+    /// # Errors
+    ///
+    /// [`MembersError`], if there are too few or too many hosts, or no host has the number of the
+    /// root.
     pub fn new(cluster_of: Vec<u32>, root: MemberId) -> Result<Self, MembersError> {
         let count = cluster_of.len();
         if count == 0 || count > MAX_MEMBERS {
@@ -63,22 +68,22 @@ impl Members {
         }
     }
 
-    /// The one who has the data.
+    /// The host that has the data.
     pub fn root(&self) -> MemberId {
         self.root
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn count(&self) -> usize {
         self.cluster_of.len()
     }
 
-    /// Whether `member` is one of them.
+    /// Whether the group has a host `member`.
     pub fn contains(&self, member: MemberId) -> bool {
         (member as usize) < self.cluster_of.len()
     }
 
-    /// The clusters, each the list of its hosts by rank.
+    /// The hosts of every cluster, by rank.
     pub fn clusters(&self) -> &[Vec<MemberId>] {
         &self.clusters
     }
@@ -93,18 +98,19 @@ impl Members {
         self.rank_of[member as usize]
     }
 
-    /// The hosts of a host's cluster, itself among them.
+    /// The hosts in the cluster of `member`, including `member`.
     pub fn mob(&self, member: MemberId) -> &[MemberId] {
         &self.clusters[self.cluster(member) as usize]
     }
 
     /// Whether two hosts are in one cluster.
-    pub fn are_local(&self, one: MemberId, other: MemberId) -> bool {
+    pub(crate) fn are_local(&self, one: MemberId, other: MemberId) -> bool {
         self.cluster(one) == self.cluster(other)
     }
 
-    /// The host of `cluster` that `member` steals from: the one with rank r(x, n) mod s(y) (MOB, section 3.1, phase 2).
-    pub fn counterpart(&self, member: MemberId, cluster: u32) -> MemberId {
+    /// The host of `cluster` that `member` steals from: the one with rank r(x, n) mod s(y) (MOB,
+    /// section 3.1, phase 2).
+    pub(crate) fn counterpart(&self, member: MemberId, cluster: u32) -> MemberId {
         let hosts = &self.clusters[cluster as usize];
         hosts[self.rank(member) as usize % hosts.len()]
     }

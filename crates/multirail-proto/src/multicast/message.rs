@@ -1,47 +1,53 @@
-//! What peers tell each other, beside the pieces themselves.
+//! The messages between the nodes of a broadcast.
 
 use serde::{Deserialize, Serialize};
 
-/// A control message. Numbers of pieces are checked by whoever drives a node, see [`Message::largest_piece`].
+/// A control message. The driver of a node checks piece numbers with `Message::largest_piece`.
+///
+/// The order of the variants is part of the wire format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// What the sender has, as far as it concerns the peer; bits as in [`super::PieceSet::to_bytes`].
+    /// The pieces that the sender holds, as far as they concern the peer. Bits are as in
+    /// [`super::PieceSet::to_bytes`].
     Bitfield(Vec<u8>),
-    /// The sender has these, too.
+    /// The sender now also holds these pieces.
     Have(Vec<u32>),
-    /// Send me these.
+    /// The sender requests these pieces.
     Request(Vec<u32>),
-    /// I do not need these any more.
+    /// The sender no longer needs these pieces.
     Cancel(Vec<u32>),
-    /// I am getting these from somebody; take others where there are some (`adaptive`).
+    /// The sender is fetching these pieces; the peer prefers other pieces (`adaptive`).
     Fetching(Vec<u32>),
-    /// I could get more from outside: give me some of your share (`adaptive`). With the number of pieces I can take.
+    /// The sender can fetch this many more pieces from other clusters, and asks for a part of the
+    /// peer's share (`adaptive`).
     Spare(u32),
-    /// These pieces of my share are yours now (`adaptive`).
+    /// These pieces move from the sender's share to the peer's (`adaptive`).
     Take(Vec<u32>),
-    /// Tell me of these, too, although they are not in my share (`adaptive`).
+    /// The sender wants to be told about these pieces, although they are not in its share
+    /// (`adaptive`).
     Watch(Vec<u32>),
-    /// All that you asked for is sent, and you could have asked for more (`adaptive`).
+    /// Every requested piece was sent: a larger request would have been possible (`adaptive`).
     Starved,
-    /// The sender has everything (`adaptive`).
+    /// The sender holds every piece (`adaptive`).
     Complete,
-    /// BitTorrent: you have what I want.
+    /// BitTorrent: the peer holds pieces that the sender needs.
     Interested,
-    /// BitTorrent: you do not any more.
+    /// BitTorrent: the peer holds no pieces that the sender needs.
     NotInterested,
-    /// BitTorrent: requests are not answered from here on.
+    /// BitTorrent: the sender discards requests from now on.
     Choke,
-    /// BitTorrent: requests are answered from here on.
+    /// BitTorrent: the sender answers requests from now on.
     Unchoke,
-    /// Final synchronization (MOB, section 3.1, phase 4), up the tree: everyone below me and I have everything.
+    /// Final synchronization (MOB, section 3.1, phase 4), up the tree: the sender and all hosts
+    /// below it hold every piece.
     BranchDone,
-    /// Final synchronization, down the tree: everyone has everything.
+    /// Final synchronization, down the tree: all hosts hold every piece.
     AllDone,
 }
 
 impl Message {
-    /// The largest number of a piece in it.
-    pub fn largest_piece(&self) -> Option<u32> {
+    /// The largest piece number in a list. Bit fields are checked by their length.
+    pub(crate) fn largest_piece(&self) -> Option<u32> {
         match self {
             Message::Have(pieces)
             | Message::Request(pieces)

@@ -1,46 +1,42 @@
-//! One to many: who sends which piece to whom, as state machines.
+//! One data set to many hosts: who sends which piece to whom, as state machines.
 //!
-//! A *group* is a list of hosts in clusters ([`members`]); one, the root, has the data, which is cut into [`pieces`]. Every host
-//! runs one [`Node`] of the same [`Method`]. The runtime and the simulator drive it in the same way:
+//! A *group* is a list of hosts in clusters ([`members`]). One of them, the *root*, has the data,
+//! which is cut into [`pieces`]. Three kinds of state machine decide:
 //!
-//! 1. [`Node::handle`] with what happened ([`Input`]), then [`Node::poll`] until it gives nothing more, doing each [`Output`].
-//! 2. [`Node::handle`] with [`Input::Wake`] when [`Node::wake_at_us`] has come.
+//! - a [`Node`] of a [`Method`], one for each host and broadcast, decides which piece goes to which
+//!   peer;
+//! - a [`member::Member`], one for each host and group, drives the nodes and decides about links,
+//!   manifests, heartbeats and time-outs;
+//! - a [`coordinator::Coordinator`] on the root decides which hosts a broadcast waits for.
 //!
-//! A node never waits: what it puts out for a peer is queued there, control messages before pieces. Every piece is
-//! verified before a node hears of it.
+//! A node is driven like this:
+//!
+//! 1. [`Node::handle`] with an event ([`Input`]), then [`Node::poll`] until it returns `None`,
+//!    carrying out every [`Output`].
+//! 2. [`Node::handle`] with [`Input::Wake`] at the time of [`Node::wake_at_us`].
+//!
+//! A node never waits. Its outputs for a peer are queued, control messages before pieces. Every
+//! piece is verified before a node learns of it.
+//!
+//! Modules: [`method`] has the nodes, [`plan`] what is computed before data moves, [`member`] a
+//! host's part in a group.
 
-pub mod adaptive;
-mod balanced;
-mod balanced_candidates;
-mod balanced_shortest;
 pub mod bandwidths;
-pub mod bittorrent;
-pub mod bound;
-mod bound_flow;
-mod fpfr;
+pub mod coordinator;
+pub mod member;
 pub mod members;
 pub mod message;
 pub mod method;
-pub mod mob;
+mod method_name;
 pub mod node;
-pub mod nodes;
 pub mod pieces;
 pub mod plan;
-pub mod planned;
-mod planned_child;
-pub mod planned_routes;
-pub mod sync;
-#[cfg(test)]
-mod tests;
-mod trees;
 
 pub use bandwidths::Bandwidths;
 pub use members::{MemberId, Members};
 pub use message::Message;
-pub use method::Method;
+pub use method::Nodes;
+pub use method_name::Method;
 pub use node::{Input, Node, Output};
-pub use nodes::Nodes;
 pub use pieces::{PieceSet, Pieces};
 pub use plan::{Plan, Tree};
-pub use planned::Planned;
-pub use planned_routes::Routes;

@@ -1,70 +1,71 @@
-//! What drives a node, and what a node has done.
+//! The interface of a node: its inputs and outputs.
 
 use super::members::MemberId;
 use super::message::Message;
 use super::pieces::PieceSet;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// The group begins here: the first input, once.
+    /// The first input, given once: the group begins on this host.
     Start,
-    /// There is a session with this peer now, whoever asked for it.
+    /// A session with this peer is up, whichever host asked for it.
     Up(MemberId),
-    /// There is none any more, or it could not be made. What was queued for the peer is gone. A host that is `Down` may come back
-    /// `Up`; it may have lost or kept what it had.
+    /// The session with this peer has ended, or could not be made. Everything queued for the peer
+    /// is lost. The peer may come `Up` again, with or without the pieces that it held.
     Down(MemberId),
-    /// A control message from a peer that is up. Its pieces exist.
+    /// A control message from a peer that is up. All piece numbers in it are valid.
     Message(MemberId, Message),
-    /// A piece came from a peer (or was found on disk: then from the host itself), was verified and stored. A piece that comes
-    /// twice is told twice.
+    /// A piece was verified and stored. A piece that arrives twice is reported twice.
     Stored {
-        /// Who sent it.
+        /// The sender; the host itself for a piece found on disk.
         from: MemberId,
-        /// Which.
+        /// The piece.
         piece: u32,
     },
-    /// What a peer sent for a piece is not that piece. The driver closes the session after that.
+    /// The bytes that a peer sent do not have the hash of the piece. The driver then ends the
+    /// session.
     Bad {
-        /// Who sent it.
+        /// The sender.
         from: MemberId,
-        /// Which.
+        /// The piece.
         piece: u32,
     },
     /// The last byte of a piece went to a peer's session.
     Sent {
-        /// Whom it went to.
+        /// The receiver.
         to: MemberId,
-        /// Which.
+        /// The piece.
         piece: u32,
     },
-    /// The time that [`Node::wake_at_us`] told has come. One that comes early does no harm.
+    /// The time of [`Node::wake_at_us`] has come. An early wake is harmless.
     Wake,
 }
 
-/// Something to do.
+/// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Make a session with this host, unless there is one. Answered by `Up` or `Down`.
+    /// Make a session with this host unless one exists. Answered by `Up` or `Down`.
     Connect(MemberId),
-    /// Send this, before any piece that is still queued.
+    /// Send a message, before any piece that is still queued.
     Send(MemberId, Message),
-    /// Queue this piece.
+    /// Queue a piece.
     SendPiece(MemberId, u32),
-    /// Take this piece out of the peer's queue, if it has not begun.
+    /// Remove a piece from the peer's queue unless its first byte was sent.
     Withdraw(MemberId, u32),
-    /// The method's own final synchronization is over: everyone (who is not down) has everything.
+    /// The final synchronization of the method is over: all hosts that are not down hold every
+    /// piece.
     Finished,
 }
 
-/// One host's part in a group.
+/// One host's part in a broadcast.
 pub trait Node: std::fmt::Debug + Send {
-    /// Takes in what happened at `now_us` (microseconds since any fixed point; it never goes back).
+    /// Handles an event at `now_us`, in microseconds since any fixed point. Time never goes back.
     fn handle(&mut self, now_us: u64, input: Input);
-    /// The next thing to do; `None`: nothing until the next input.
+    /// The next action. `None`: no action until the next input.
     fn poll(&mut self) -> Option<Output>;
-    /// When [`Input::Wake`] is wanted.
+    /// When to give [`Input::Wake`].
     fn wake_at_us(&self) -> Option<u64>;
-    /// What this host has.
+    /// The pieces that this host holds.
     fn held(&self) -> &PieceSet;
 }

@@ -1,21 +1,22 @@
-//! The data cut into pieces, and sets of them.
+//! How the data is cut into pieces, and sets of pieces.
 
 use crate::rng::Rng;
 use std::ops::Range;
 
-/// Sizes of pieces: a power of two between these.
+/// The smallest size of a piece. Sizes are powers of two.
 pub const MIN_PIECE_BYTES: u32 = 16 << 10;
-/// See [`MIN_PIECE_BYTES`].
+/// The largest size of a piece.
 pub const MAX_PIECE_BYTES: u32 = 1 << 20;
-/// About so many pieces are aimed at: enough that the last ones cost little, few enough that telling of each does.
+/// The number of pieces aimed at. More pieces make the last ones cheap; fewer make announcing each
+/// of them cheap.
 const WANTED_PIECES: u64 = 4096;
 
 /// How the data is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pieces {
-    /// All of it.
+    /// The length of the data.
     pub total_bytes: u64,
-    /// Of every piece but the last.
+    /// The length of every piece but the last.
     pub piece_bytes: u32,
 }
 
@@ -27,12 +28,12 @@ impl Pieces {
         Self { total_bytes, piece_bytes }
     }
 
-    /// How many there are.
+    /// The number of pieces.
     pub fn count(&self) -> u32 {
         u32::try_from(self.total_bytes.div_ceil(u64::from(self.piece_bytes))).unwrap_or(u32::MAX)
     }
 
-    /// The bytes of `piece`.
+    /// The byte range of `piece` in the data.
     pub fn range(&self, piece: u32) -> Range<u64> {
         let start = u64::from(piece) * u64::from(self.piece_bytes);
         start.min(self.total_bytes)..(start + u64::from(self.piece_bytes)).min(self.total_bytes)
@@ -48,12 +49,12 @@ pub struct PieceSet {
 }
 
 impl PieceSet {
-    /// None of `pieces`.
+    /// The empty set of `pieces`.
     pub fn none(pieces: u32) -> Self {
         Self { words: vec![0; pieces.div_ceil(64) as usize], pieces, held: 0 }
     }
 
-    /// All of `pieces`.
+    /// The full set of `pieces`.
     pub fn all(pieces: u32) -> Self {
         let mut set = Self::none(pieces);
         (0..pieces).for_each(|p| {
@@ -62,7 +63,8 @@ impl PieceSet {
         set
     }
 
-    /// From bits as [`PieceSet::to_bytes`] makes them; `None` if they are not for `pieces`.
+    /// The set from bits as [`PieceSet::to_bytes`] makes them. `None` if the length does not fit,
+    /// or bits beyond the last piece are set.
     pub fn from_bytes(pieces: u32, bytes: &[u8]) -> Option<Self> {
         if bytes.len() != pieces.div_ceil(8) as usize {
             return None;
@@ -77,14 +79,14 @@ impl PieceSet {
         (!spare).then_some(set)
     }
 
-    /// A bit a piece, the first in the lowest bit of the first byte.
+    /// One bit for each piece, the first piece in the lowest bit of the first byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
         bytes.truncate(self.pieces.div_ceil(8) as usize);
         bytes
     }
 
-    /// Adds `piece`; whether it was not in it. Beyond the end nothing happens.
+    /// Adds `piece`; whether it was absent. A piece beyond the end is ignored.
     pub fn insert(&mut self, piece: u32) -> bool {
         if piece >= self.pieces || self.contains(piece) {
             return false;
@@ -94,7 +96,7 @@ impl PieceSet {
         true
     }
 
-    /// Takes `piece` out; whether it was in it.
+    /// Removes `piece`; whether it was present.
     pub fn remove(&mut self, piece: u32) -> bool {
         if !self.contains(piece) {
             return false;
@@ -104,51 +106,51 @@ impl PieceSet {
         true
     }
 
-    /// Whether `piece` is in it.
+    /// Whether the set contains `piece`.
     pub fn contains(&self, piece: u32) -> bool {
         piece < self.pieces && self.words[piece as usize / 64] & (1 << (piece % 64)) != 0
     }
 
-    /// How many are in it.
+    /// The number of pieces in the set.
     pub fn len(&self) -> u32 {
         self.held
     }
 
-    /// Whether none is.
+    /// Whether the set has no piece.
     pub fn is_empty(&self) -> bool {
         self.held == 0
     }
 
-    /// Whether all are.
+    /// Whether the set has all pieces.
     pub fn is_full(&self) -> bool {
         self.held == self.pieces
     }
 
-    /// How many there are in all, in it or not.
+    /// The number of pieces of the data, in the set or not.
     pub fn pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Those in it, in order.
+    /// The pieces in the set, in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words.iter().enumerate().flat_map(|(index, word)| Bits(*word).map(move |bit| index as u32 * 64 + bit))
     }
 
-    /// Adds all of `range`.
-    pub fn insert_range(&mut self, range: Range<u32>) {
+    /// Adds all pieces of `range`.
+    pub(crate) fn insert_range(&mut self, range: Range<u32>) {
         range.for_each(|p| {
             self.insert(p);
         });
     }
 
-    /// How many of this one are not in `other`.
-    pub fn count_without(&self, other: &Self) -> u32 {
+    /// The number of pieces in this set that `other` lacks.
+    pub(crate) fn count_without(&self, other: &Self) -> u32 {
         self.words.iter().zip(&other.words).map(|(one, two)| (one & !two).count_ones()).sum()
     }
 
-    /// Some piece of this one that is in all of `within` and in none of `not`; which, is a matter of chance. All sets are of
+    /// A random piece of this set that is in all of `within` and in none of `not`. All sets are of
     /// the same pieces.
-    pub fn pick(&self, within: &[&Self], not: &[&Self], rng: &mut Rng) -> Option<u32> {
+    pub(crate) fn pick(&self, within: &[&Self], not: &[&Self], rng: &mut Rng) -> Option<u32> {
         let count = self.words.len();
         let first = rng.below(count as u64) as usize;
         (first..count).chain(0..first).find_map(|index| {
@@ -162,14 +164,14 @@ impl PieceSet {
         })
     }
 
-    /// Those in this one and not in `other`, in order.
+    /// The pieces in this set that `other` lacks, in order.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = u32> + 'a {
         let words = self.words.iter().zip(&other.words).enumerate();
         words.flat_map(|(index, (one, two))| Bits(one & !two).map(move |bit| index as u32 * 64 + bit))
     }
 }
 
-/// The bits that are set, lowest first.
+/// Iterates over the set bits, lowest first.
 struct Bits(u64);
 
 impl Iterator for Bits {

@@ -1,37 +1,40 @@
-//! How large chunks should be, from what a substrate does with messages of each size (paper, sections 3.2 and 5.2: the "data
-//! repartitioning" that its authors did by hand).
+//! How large chunks should be, from what the transports do with messages of each size.
 //!
-//! The curve is measured in a rehearsal: a chain of filters like the real ones that compute nothing. The model adds computing to it. A full
-//! update is over when all its chunks have passed the busiest place; where many copies share few processors, moving and
-//! computing take turns there, else they overlap. A partial update is one chunk that finds everything idle.
+//! "Impact of High Performance Sockets on Data Intensive Applications" calls this data
+//! repartitioning (sections 3.2 and 5.2); its authors did it manually.
+//!
+//! The curve is measured in a rehearsal: a chain of filters on the real hosts that compute nothing.
+//! The model adds computing to it. A full update is complete when all of its chunks have passed the
+//! busiest filter. Moving and computing alternate there if the copies share processors, and overlap
+//! otherwise. A partial update is a single chunk that finds all filters idle.
 
 use serde::{Deserialize, Serialize};
 
-/// Chunks are looked for from this size on,
-pub const SMALLEST_BYTES: u64 = 256;
-/// up to this one,
-pub const LARGEST_BYTES: u64 = 16 << 20;
-/// so many in each doubling.
+/// Smallest chunk that is considered.
+pub(crate) const SMALLEST_BYTES: u64 = 256;
+/// Largest chunk that is considered.
+pub(crate) const LARGEST_BYTES: u64 = 16 << 20;
+/// Sizes that are considered in each doubling.
 const STEPS_A_DOUBLING: u32 = 2;
 
-/// What a chain of filters does with chunks of one size, if the filters compute nothing.
+/// A measurement of a chain of filters that compute nothing, with chunks of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The chunk.
+    /// The size of the chunks.
     pub bytes: u64,
-    /// How long it takes through the chain, by the number of hops, with nothing else on the way.
+    /// The time of a single chunk through the idle chain, divided by the number of hops.
     pub one_way_us: f64,
-    /// Of a stream of such chunks through the chain, over all copies.
+    /// The bandwidth of a stream of such chunks through the chain, over all copies.
     pub bandwidth_bytes_s: f64,
 }
 
-/// A chain's latency and bandwidth over chunk sizes.
+/// The latency and bandwidth of a chain over chunk sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     points: Vec<Point>,
 }
 
-/// What is sent through.
+/// The pipeline that the chunks go through.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
     /// Bytes of a full update.
@@ -40,72 +43,81 @@ pub struct Shape {
     pub hops: u32,
     /// Transparent copies of each filter.
     pub copies: u32,
-    /// What a filter computes on a byte.
+    /// Computing time of a filter in nanoseconds per byte.
     pub compute_ns_per_byte: f64,
-    /// Processors, where all filters share them, also when rehearsing; 0: each copy has one of its own.
+    /// The number of processors that all filters share, also in the rehearsal; 0 if each copy has
+    /// one of its own.
     pub processors: u32,
 }
 
-/// What is asked for.
+/// What the chunk must achieve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Guarantee {
-    /// At least so many full updates a second; of those chunks, the one with the lowest latency of a partial update.
+    /// At least this many full updates per second. Of the suitable chunks, the one with the lowest
+    /// latency of a partial update is chosen.
     UpdatesPerSecond(f64),
-    /// A partial update within so many microseconds; of those chunks, the one with the most full updates a second.
+    /// A partial update within this many microseconds. Of the suitable chunks, the one with the
+    /// most full updates per second is chosen.
     LatencyUs(f64),
-    /// Moving a chunk takes as long as computing on it: the smallest chunk of which that is true.
+    /// Moving a chunk takes no longer than computing on it (section 5.2.3). The smallest such chunk
+    /// is chosen.
     PerfectPipeline,
 }
 
-/// A chunk, and what it should do.
+/// A chunk and its predicted performance.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The chunk.
+    /// The size of the chunk.
     pub chunk_bytes: u64,
-    /// Full updates a second.
+    /// Full updates per second.
     pub updates_per_s: f64,
-    /// Of a partial update.
+    /// Latency of a partial update in microseconds.
     pub latency_us: f64,
 }
 
-/// Why there is no chunk.
+/// Why no chunk meets a guarantee.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// Nothing was measured, or nonsense.
+    /// No measured point is usable.
     #[error("the curve has no usable point")]
     NoCurve,
-    /// No chunk is fast enough.
-    #[error("{wanted} full updates a second cannot be had: at best {best:.2}, with chunks of {chunk_bytes} bytes")]
+    /// No chunk gives enough updates.
+    #[error("{wanted} full updates per second are not possible; at most {best:.2}, with chunks of {chunk_bytes} bytes")]
     TooManyUpdates {
-        /// As asked.
+        /// The required value.
         wanted: f64,
-        /// What can be had.
+        /// The best possible value.
         best: f64,
-        /// With which chunk.
+        /// The chunk with the best value.
         chunk_bytes: u64,
     },
-    /// No chunk is there soon enough.
+    /// No chunk arrives soon enough.
     #[error(
-        "a partial update within {wanted_us} us cannot be had: at best {best_us:.1} us, with chunks of {chunk_bytes} bytes"
+        "a partial update within {wanted_us} us is not possible; at best {best_us:.1} us, with chunks of {chunk_bytes} bytes"
     )]
     TooSoon {
-        /// As asked.
+        /// The required value.
         wanted_us: f64,
-        /// What can be had.
+        /// The best possible value.
         best_us: f64,
-        /// With which chunk.
+        /// The chunk with the best value.
         chunk_bytes: u64,
     },
-    /// Moving a chunk always takes longer than computing on it.
-    #[error("computing {compute_ns_per_byte} ns on a byte is less than moving it takes, whatever the chunk")]
+    /// Moving a chunk takes longer than computing on it, for every size.
+    #[error("computing for {compute_ns_per_byte} ns per byte takes less time than moving the byte, for every chunk")]
     AlwaysWaiting {
-        /// As given.
+        /// The computing time that was given.
         compute_ns_per_byte: f64,
     },
 }
 
 impl Curve {
-    /// From measured points, in any order; those that cannot be are left out.
+    /// A curve from measured points, in any order. Points without positive finite values are
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::NoCurve`] if no point is left.
     pub fn new(mut points: Vec<Point>) -> Result<Self, PlanError> {
         let usable = |v: f64| v.is_finite() && v > 0.0;
         points.retain(|p| p.bytes > 0 && usable(p.one_way_us) && usable(p.bandwidth_bytes_s));
@@ -114,17 +126,18 @@ impl Curve {
         if points.is_empty() { Err(PlanError::NoCurve) } else { Ok(Self { points }) }
     }
 
-    /// What was measured, by size.
+    /// The measured points, by size.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// Latency of a hop, between the points as a straight line over bytes, beyond them by the nearest bandwidth.
+    /// The latency of a hop in microseconds: interpolated linearly between the points, and
+    /// extrapolated with the nearest bandwidth.
     pub fn one_way_us(&self, bytes: u64) -> f64 {
         self.at(bytes, |p| p.one_way_us)
     }
 
-    /// How long a chunk keeps the chain busy.
+    /// How long a chunk keeps the chain busy, in microseconds.
     pub fn busy_us(&self, bytes: u64) -> f64 {
         self.at(bytes, |p| p.bytes as f64 * 1e6 / p.bandwidth_bytes_s)
     }
@@ -144,7 +157,7 @@ impl Curve {
 }
 
 impl Shape {
-    /// What chunks of this size should do.
+    /// The predicted performance of chunks of this size.
     pub fn predict(&self, curve: &Curve, chunk_bytes: u64) -> Plan {
         let compute_us = chunk_bytes as f64 * self.compute_ns_per_byte / 1e3;
         let (hops, busy_us) = (f64::from(self.hops.max(1)), curve.busy_us(chunk_bytes));
@@ -160,6 +173,10 @@ impl Shape {
     }
 
     /// The chunk for a guarantee.
+    ///
+    /// # Errors
+    ///
+    /// If no chunk meets the guarantee. The error has the best possible value.
     pub fn plan(&self, curve: &Curve, guarantee: Guarantee) -> Result<Plan, PlanError> {
         let all = self.sizes().map(|chunk| self.predict(curve, chunk));
         let fastest = |a: &Plan, b: &Plan| a.updates_per_s.total_cmp(&b.updates_per_s);
@@ -185,7 +202,7 @@ impl Shape {
         }
     }
 
-    /// The sizes that are tried, small to large.
+    /// The sizes that are considered, in ascending order.
     pub fn sizes(&self) -> impl Iterator<Item = u64> + Clone {
         let largest = self.update_bytes.clamp(SMALLEST_BYTES, LARGEST_BYTES);
         let doublings = (LARGEST_BYTES / SMALLEST_BYTES).ilog2();
@@ -202,7 +219,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// A substrate that needs `each_us` for a message and `ns` for a byte.
+    /// A transport that needs `each_us` for a message and `ns` for a byte.
     fn curve(each_us: f64, ns: f64) -> Curve {
         let sizes = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 16 << 20];
         let point = |bytes: u64| {
@@ -212,16 +229,16 @@ mod tests {
         Curve::new(sizes.map(point).to_vec()).unwrap()
     }
 
-    /// The paper's: 16 MB images through three hops with three copies.
+    /// The pipeline of the paper: 16 MB images through three hops with three copies.
     fn image(compute_ns_per_byte: f64) -> Shape {
         Shape { update_bytes: 16_000_000, hops: 3, copies: 3, compute_ns_per_byte, processors: 0 }
     }
 
     #[test]
-    fn a_faster_substrate_gets_smaller_chunks_and_answers_sooner() {
-        // As the paper measured: TCP 47.5 us and 510 Mbit/s, SocketVIA 9.5 us and 763 Mbit/s.
+    fn a_faster_transport_gets_smaller_chunks_and_answers_sooner() {
+        // As in the paper: TCP 47.5 us and 510 Mbit/s, SocketVIA 9.5 us and 763 Mbit/s.
         let (tcp, via) = (curve(47.5, 15.7), curve(9.5, 10.5));
-        // The most that its authors' TCP could hold.
+        // The most that TCP achieves in the paper.
         let wanted = Guarantee::UpdatesPerSecond(3.25);
         let (slow, fast) = (image(0.0).plan(&tcp, wanted).unwrap(), image(0.0).plan(&via, wanted).unwrap());
         assert!(slow.updates_per_s >= 3.25 && fast.updates_per_s >= 3.25);
@@ -244,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_with_what_can() {
+    fn an_impossible_guarantee_is_reported_with_the_best_possible() {
         let (shape, curve) = (image(0.0), curve(50.0, 16.0));
         let Err(PlanError::TooManyUpdates { best, chunk_bytes, .. }) =
             shape.plan(&curve, Guarantee::UpdatesPerSecond(1e6))

@@ -1,83 +1,84 @@
-//! What a host says out of each of its ports, several times a second.
+//! The hello: the message that a host sends from each of its ports, several times a second.
 //!
-//! Integers are big-endian. What proves that the sender knows the token is not part of it: see `multirail::placement`.
+//! Integers are big-endian. The proof that the sender knows the token follows the hello and is not
+//! part of it: `multirail-place` appends and verifies it.
 //!
 //! ```text
 //! 0   "mrpl", version 1
 //! 5   number of the port it leaves from, number of ports p, number of hosts heard h
 //! 8   instance, counter (8 bytes each)
 //! 24  p times: address (6), usable (1), speed in Mbit/s (4)
-//!     h times: address of the first port (6), instance (8), ports on which it is heard (2, bit k: port k)
+//!     h times: address of the first port (6), instance (8), ports that hear it (2, bit k: port k)
 //! ```
 
 use super::{MAX_PORTS, Mac};
 
-/// Hosts that one hello can tell of; more take turns.
+/// The largest number of hosts in one hello. If a host hears more, its hellos report them in turn.
 pub const MAX_HEARD: usize = 64;
-/// The longest hello, which fits into any Ethernet frame of IPv6.
+/// The size of the longest hello. Every Ethernet link that carries IPv6 can carry it.
 pub const MAX_HELLO_BYTES: usize = HEADER_BYTES + MAX_PORTS * PORT_BYTES + MAX_HEARD * HEARD_BYTES;
 const MAGIC: [u8; 5] = *b"mrpl\x01";
 const HEADER_BYTES: usize = 24;
 const PORT_BYTES: usize = 11;
 const HEARD_BYTES: usize = 16;
 
-/// One hello.
+/// A hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Of the sender since it began: a later one has a larger number.
+    /// Identifies the sender since it started. A later instance has a larger number.
     pub instance: u64,
-    /// Of the hellos of this instance, all ports together.
+    /// Number of the hello among those of this instance, over all ports.
     pub counter: u64,
-    /// The port that it leaves from.
+    /// The port from which it is sent.
     pub port: usize,
     /// The sender's ports.
     pub ports: Vec<HelloPort>,
-    /// Whom the sender hears.
+    /// The hosts whose hellos the sender receives.
     pub heard: Vec<Heard>,
 }
 
-/// A port of the sender.
+/// A port of the sender of a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HelloPort {
-    /// Its address.
+    /// Its Ethernet address.
     pub mac: Mac,
     /// Whether the sender can use it.
     pub usable: bool,
-    /// 0 if not known.
+    /// Its speed in Mbit/s; 0 if unknown.
     pub speed_mbit_s: u32,
 }
 
-/// A host that the sender hears.
+/// A host whose hellos the sender receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
-    /// Address of its first port.
+    /// The address of its first port.
     pub host: Mac,
-    /// The instance that is heard: proves that the sender has not been recorded before that instance began.
+    /// The instance of that host. It proves that the hello is not older than the instance.
     pub instance: u64,
-    /// Bit k: its port k is heard on the sender's port k.
+    /// Bit k: the sender's port k receives hellos of that host's port k.
     pub ports: u16,
 }
 
-/// Why bytes are no hello.
+/// Why bytes are not a valid hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HelloError {
-    /// Not of this protocol, or of another version of it.
+    /// Another protocol, or another version of this one.
     #[error("not a hello of this version")]
     Magic,
-    /// Longer or shorter than it says.
-    #[error("of another length than it says")]
+    /// The length does not match the numbers of ports and hosts.
+    #[error("length does not match the content")]
     Length,
-    /// More ports or hosts than allowed, or less than two ports.
-    #[error("a number out of range")]
+    /// More ports or hosts than allowed, or fewer than two ports.
+    #[error("number out of range")]
     Range,
-    /// An address that no port can have, or that two have.
-    #[error("an address that no single port can have")]
+    /// The address of a port is not unicast, or is there twice.
+    #[error("invalid address of a port")]
     Address,
 }
 
 impl Hello {
-    /// As bytes. Hosts beyond [`MAX_HEARD`] and ports beyond [`MAX_PORTS`] are left out.
+    /// Encodes the hello. Hosts beyond [`MAX_HEARD`] and ports beyond [`MAX_PORTS`] are left out.
     pub fn encode(&self) -> Vec<u8> {
         let (ports, heard) =
             (&self.ports[..self.ports.len().min(MAX_PORTS)], &self.heard[..self.heard.len().min(MAX_HEARD)]);
@@ -99,7 +100,10 @@ impl Hello {
         bytes
     }
 
-    /// From bytes. Allocates for no more than a hello may hold.
+    /// Decodes a hello. Allocates memory for at most [`MAX_PORTS`] ports and [`MAX_HEARD`] hosts.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly one valid hello.
     pub fn decode(bytes: &[u8]) -> Result<Self, HelloError> {
         let mut reader = Reader(bytes);
         if reader.take::<5>()? != MAGIC {
@@ -181,7 +185,7 @@ mod tests {
         }
 
         #[test]
-        fn cut_or_lengthened_it_is_none(hello in any_hello(), cut in any::<prop::sample::Index>()) {
+        fn cut_or_lengthened_bytes_are_refused(hello in any_hello(), cut in any::<prop::sample::Index>()) {
             let mut bytes = hello.encode();
             prop_assert!(Hello::decode(&bytes[..cut.index(bytes.len())]).is_err());
             bytes.push(0);

@@ -1,36 +1,38 @@
-//! Which hosts there are, and the addresses and speeds of their ports: as a file says.
+//! The peers file: the hosts, and the addresses and speeds of their ports.
 //!
-//! A line a host, the addresses of its ports in order, each with its speed where that is to be known (`02:00:00:00:01:00=100mbit`); `#` begins
-//! a comment. The line of the host that reads it may be there.
+//! Each line lists the ports of one host in order. A port is an Ethernet address, optionally
+//! followed by its speed (`02:00:00:00:01:00=100mbit`). A comment starts with `#`. The file may
+//! have a line for the host that reads it, so that all hosts can share one file.
 
 use super::{MAX_PEERS, MAX_PORTS, Mac};
 use crate::units::parse_rate_mbit_s;
 use std::collections::HashMap;
 
-/// A port as a file says.
+/// A port of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostPort {
-    /// Its address.
+    /// Its Ethernet address.
     pub mac: Mac,
-    /// 0 if not said.
+    /// Its speed in Mbit/s; 0 if unknown.
     pub speed_mbit_s: u32,
 }
 
-/// What a file says.
+/// The content of a peers file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hosts {
     /// The ports of this host, if it has a line.
     pub own: Option<Vec<HostPort>>,
-    /// Those of every other host, in the order of lines.
+    /// The ports of every other host, in the order of the lines.
     pub others: Vec<Vec<HostPort>>,
 }
 
-/// The hosts that `text` names.
+/// Parses a peers file.
 ///
-/// `own` are the ports of this host: its line is recognised by any of them, and must then have all of them in this order.
+/// `own` are the ports of this host. A line with any of them is this host's line, and must list all
+/// of them in this order.
 ///
 /// # Errors
-/// The first line that cannot be, and why.
+/// The first invalid line.
 pub fn parse_hosts(text: &str, own: &[Mac]) -> Result<Hosts, HostsError> {
     let mut hosts = Hosts::default();
     let mut line_of: HashMap<Mac, usize> = HashMap::new();
@@ -65,58 +67,58 @@ pub fn parse_hosts(text: &str, own: &[Mac]) -> Result<Hosts, HostsError> {
         } else if ports.iter().map(|port| port.mac).eq(own.iter().copied()) {
             hosts.own = Some(ports);
         } else {
-            return Err(at(HostsProblem::OwnUnlike { own: own.to_vec() }));
+            return Err(at(HostsProblem::OwnMismatch { own: own.to_vec() }));
         }
     }
     Ok(hosts)
 }
 
-/// In whole Mbit/s, at least one.
+/// Parses a speed in whole Mbit/s; at least one.
 fn parse_speed(text: &str) -> Option<u32> {
     let rate = parse_rate_mbit_s(text).ok()?.round();
     (1.0..=f64::from(u32::MAX)).contains(&rate).then_some(rate as u32)
 }
 
-/// A line that cannot be used.
+/// An invalid line of a peers file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct HostsError {
-    /// Counted from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// Why.
+    /// What is wrong with it.
     pub what: HostsProblem,
 }
 
-/// Why a line cannot be used.
+/// What is wrong with a line of a peers file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostsProblem {
-    /// A word that is no address.
+    /// A word is not an address.
     #[error("{0:?} is not an Ethernet address; write for example 02:00:00:00:01:00")]
     NoMac(String),
-    /// What follows an address is no speed.
-    #[error("{0:?} is not a port's speed, which is at least 1 Mbit/s; write for example =100mbit")]
+    /// The text after `=` is not a speed.
+    #[error("{0:?} is not a port's speed of at least 1 Mbit/s; write for example =100mbit")]
     NoSpeed(String),
-    /// An address of many, or of nobody.
-    #[error("{0} is no address of a single port")]
+    /// The address is a group's or zero.
+    #[error("{0} is not a unicast address")]
     Group(Mac),
-    /// Two ports cannot have the same address.
-    #[error("{mac} is on line {first} already")]
+    /// The address is in the file twice.
+    #[error("{mac} is already on line {first}")]
     Twice {
         /// The address.
         mac: Mac,
-        /// Where it was first.
+        /// The line of its first occurrence.
         first: usize,
     },
-    /// More than a host may have.
+    /// The line has too many ports.
     #[error("a host has at most {MAX_PORTS} ports")]
     TooManyPorts,
-    /// More than the tables hold.
+    /// The file has too many hosts.
     #[error("there can be at most {MAX_PEERS} other hosts")]
     TooManyHosts,
-    /// The line has ports of this host, but not as they are used here.
-    #[error("this is this host's line, but its ports are, in order: {}", list(own))]
-    OwnUnlike {
+    /// The line has ports of this host, but not all of them in order.
+    #[error("this line has ports of this host, whose ports are, in order: {}", list(own))]
+    OwnMismatch {
         /// The ports of this host.
         own: Vec<Mac>,
     },
@@ -178,8 +180,8 @@ mod tests {
             what(&format!("{ok}{ok}")),
             HostsError { line: 2, what: HostsProblem::Twice { mac: mac(2, 0), first: 1 } }
         );
-        assert_eq!(what("02:00:00:00:01:01 02:00:00:00:01:00\n").what, HostsProblem::OwnUnlike { own: own.to_vec() });
-        assert_eq!(what("02:00:00:00:01:00\n").what, HostsProblem::OwnUnlike { own: own.to_vec() });
+        assert_eq!(what("02:00:00:00:01:01 02:00:00:00:01:00\n").what, HostsProblem::OwnMismatch { own: own.to_vec() });
+        assert_eq!(what("02:00:00:00:01:00\n").what, HostsProblem::OwnMismatch { own: own.to_vec() });
         let line = |ports: u8| (0..ports).map(|p| mac(2, p).to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(parse_hosts(&line(16), &own).unwrap().others[0].len(), MAX_PORTS);
         assert_eq!(what(&line(17)).what, HostsProblem::TooManyPorts);

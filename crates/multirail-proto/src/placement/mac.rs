@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Whether one port can have it: it is neither a group's (multicast, broadcast) nor zero.
+    /// Whether it can be the address of a port: it is neither multicast or broadcast nor zero.
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
@@ -23,7 +23,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// What a text must be to be an Ethernet address.
+/// A text is not an Ethernet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an Ethernet address; write for example 02:00:00:00:01:00")]
 pub struct MacError;
@@ -36,7 +36,7 @@ impl FromStr for Mac {
         let mut parts = text.split(':');
         for byte in &mut mac {
             let part = parts.next().ok_or(MacError)?;
-            // `from_str_radix` would take a sign.
+            // `from_str_radix` accepts a sign.
             if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(MacError);
             }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_zero_are_no_ports() {
+    fn groups_and_zero_are_not_unicast() {
         assert!(Mac([2, 0, 0, 0, 0, 1]).is_unicast());
         assert!(!Mac([3, 0, 0, 0, 0, 1]).is_unicast());
         assert!(!Mac([255; 6]).is_unicast() && !Mac([0; 6]).is_unicast());

@@ -1,62 +1,66 @@
-//! The policies' names.
+//! The policies by which streams are given to ports, and their names.
 
+use crate::names::UnknownName;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// How streams are given to ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+    VariantNames,
+)]
 #[serde(rename_all = "kebab-case")]
-#[repr(u32)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = UnknownName, parse_err_fn = unknown_policy)]
 pub enum Policy {
-    /// Everything by the first port.
-    Single = 0,
-    /// By both hosts' Ethernet addresses.
-    Layer2 = 1,
-    /// By addresses and ports of the transport, as LACP hashes.
+    /// All packets use the first port.
+    Single,
+    /// A hash of both Ethernet addresses.
+    Layer2,
+    /// A hash of IP addresses and transport ports, as LACP often uses.
     #[serde(rename = "layer3+4")]
-    Layer34 = 2,
-    /// Every packet by the next port.
-    RoundRobin = 3,
-    /// PMCME: a stream with much under way is pinned to the next port.
-    Backlog = 4,
-    /// Ours.
+    #[strum(serialize = "layer3+4")]
+    Layer34,
+    /// Each packet uses the next port.
+    RoundRobin,
+    /// PMCME, section 3.2: a stream with a large backlog is pinned to the next port, and packets of
+    /// other streams use the next port.
+    Backlog,
+    /// Each pair of hosts uses all ports between them evenly (docs/decisions/0017).
     #[default]
-    Adaptive = 5,
+    Adaptive,
 }
 
 impl Policy {
     /// All policies.
-    pub const ALL: [Policy; 6] =
-        [Self::Single, Self::Layer2, Self::Layer34, Self::RoundRobin, Self::Backlog, Self::Adaptive];
-
-    /// The name used in flags and results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Layer2 => "layer2",
-            Self::Layer34 => "layer3+4",
-            Self::RoundRobin => "round-robin",
-            Self::Backlog => "backlog",
-            Self::Adaptive => "adaptive",
-        }
-    }
+    pub const ALL: &'static [Policy] = <Policy as VariantArray>::VARIANTS;
 }
 
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+fn unknown_policy(given: &str) -> UnknownName {
+    UnknownName::new("policy", given, <Policy as VariantNames>::VARIANTS)
 }
 
-/// A name that is no policy's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no policy `{0}`; there are single, layer2, layer3+4, round-robin, backlog and adaptive")]
-pub struct UnknownPolicy(String);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl FromStr for Policy {
-    type Err = UnknownPolicy;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownPolicy(text.to_owned()))
+    #[test]
+    fn policies_have_names() {
+        let names: Vec<&str> = Policy::ALL.iter().map(|policy| policy.into()).collect();
+        assert_eq!(names, ["single", "layer2", "layer3+4", "round-robin", "backlog", "adaptive"]);
+        assert!(Policy::ALL.iter().all(|policy| policy.to_string().parse() == Ok(*policy)));
+        let error = "best".parse::<Policy>().unwrap_err();
+        assert!(error.to_string().starts_with("unknown policy `best`; expected one of single, layer2, layer3+4"));
     }
 }

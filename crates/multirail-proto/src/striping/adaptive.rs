@@ -1,59 +1,71 @@
-//! `adaptive`: every channel gets what it can deliver by the moment when all are done.
+//! `adaptive`: each channel gets the bytes that it can deliver until all channels finish together.
 //!
-//! With the rates and the backlogs of the channels known, the earliest common finish of the bytes that are left is the level
-//! to which water fills vessels of different floors and widths: the floor is when a channel could begin to deliver
-//! (its latency and its backlog), the width is its rate. A channel's share is its water. Claims are half a share, so that a wrong
-//! rate is corrected while there is still something to correct with (guided self-scheduling, Polychronopoulos and Kuck 1987);
-//! hence a message costs O(k log n) headers on k channels. A rail that would not bring the finish forward is left out.
+//! The earliest common finish follows from the channels' rates and backlogs by water filling: a
+//! channel is a vessel whose floor is the time at which it can begin to deliver (its latency and
+//! its backlog) and whose width is its rate. A channel's share is its water. A claim is half a
+//! share, so that a wrong rate is corrected while bytes are left (guided self-scheduling,
+//! Polychronopoulos and Kuck 1987). A message therefore costs O(k log n) headers on k channels. A
+//! rail that would not bring the finish forward gets nothing.
 
-use super::{Channel, ChannelView, Framing, Next, Run, Scheme};
+use super::run::{Framing, Next, Run};
+use super::scheme::Scheme;
+use super::view::{Channel, ChannelView};
 use std::ops::Range;
 
-/// No run is longer: what a channel has claimed is lost to the others, whatever happens to it.
-pub const MAX_RUN_BYTES: u64 = 1 << 20;
-/// Messages below this go over one channel: they are one packet.
-pub const MIN_STRIPE_BYTES: u64 = 1449;
-/// No run takes its channel longer than this, for the same reason.
+/// The longest run, in bytes. Other channels cannot carry what one channel has claimed.
+pub(crate) const MAX_RUN_BYTES: u64 = 1 << 20;
+/// Messages below this length, in bytes, go over one channel: they fit into one packet.
+pub(crate) const MIN_STRIPE_BYTES: u64 = 1449;
+/// The longest time that a run takes on its channel, in microseconds.
 const MAX_RUN_US: f64 = 10_000.0;
-/// Nor is a share cut finer than this much of a channel's time: headers would outweigh the correction.
+/// The shortest time that a run takes on its channel, in microseconds. Below it, headers would cost
+/// more than the correction gains.
 const MIN_RUN_US: f64 = 1_000.0;
-/// What an idle channel gets first: enough to be busy while the other channels get theirs. Measured on four rails of 100 Mbit/s,
-/// where writing 16 KiB took the host up to a millisecond.
+/// The first run of an idle channel, in microseconds. It keeps the channel busy while the others
+/// get their first runs. It was measured on four rails of 100 Mbit/s, where writing 16 KiB took the
+/// host up to a millisecond.
 const FIRST_RUN_US: f64 = 350.0;
-/// What the hosts spend on one more channel for a message: a write, a wake-up and a read.
+/// The hosts' time for one more channel in a message, in microseconds: a write, a wake-up and a
+/// read.
 const EXTRA_CHANNEL_US: f64 = 40.0;
-/// A channel that brings the finish forward by less is left out: its rate is not known better than that.
+/// A channel that brings the finish forward by a smaller share is left out, since rates are not
+/// known more precisely.
 const MIN_GAIN: f64 = 0.02;
-/// Assumed of all channels while none has been measured, in bytes per microsecond: 100 Mbit/s.
+/// The rate of every channel while none has been measured, in bytes per microsecond: 100 Mbit/s.
 const UNKNOWN_RATE_BYTES_US: f64 = 12.5;
-/// Rescues are whole packets.
+/// Bytes that are sent a second time come in whole packets of this size.
 const PACKET_BYTES: u64 = 1448;
-/// Sending bytes twice must bring the finish forward by at least this.
+/// Bytes are sent a second time if that brings the finish forward by at least this, in
+/// microseconds.
 const MIN_RESCUE_GAIN_US: f64 = 500.0;
 
 #[derive(Debug)]
 pub(super) struct Adaptive {
     total_bytes: u64,
-    /// Everything before it is claimed.
+    /// All bytes before this position are claimed.
     cursor: u64,
     grain_bytes: u64,
-    /// `Some`: the whole message goes over this one channel, chosen when the first channel asks. `None` inside: not chosen yet.
+    /// `Some` if the whole message goes over one channel. The channel is chosen when the first one
+    /// asks.
     single: Option<Option<Channel>>,
+    /// Whether late ranges are sent a second time.
+    resends: bool,
 }
 
 impl Adaptive {
     pub(super) fn new(total_bytes: u64, grain_bytes: u64, channels: &[ChannelView]) -> Self {
-        // Channels may be added while a long message is under way.
+        // Channels can be added while a long message is under way.
         let alone = total_bytes < MIN_STRIPE_BYTES || (channels.len() == 1 && total_bytes <= MAX_RUN_BYTES);
-        Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None) }
+        Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None), resends: true }
     }
 
     pub(super) fn single(total_bytes: u64) -> Self {
-        Self { total_bytes, cursor: 0, grain_bytes: 1, single: Some(None) }
+        Self { total_bytes, cursor: 0, grain_bytes: 1, single: Some(None), resends: false }
     }
 
     fn claim(&mut self, want_bytes: u64) -> Next {
-        // To the nearest grain: rounding up would give a share of one grain and a hair two of them.
+        // To the nearest grain. Rounding up would turn a share of little more than one grain into
+        // two.
         let grain = self.grain_bytes;
         let grains = (self.cursor.saturating_add(want_bytes + grain / 2) / grain).max(self.cursor / grain + 1);
         let end = grains.saturating_mul(grain).min(self.total_bytes).min(self.cursor + MAX_RUN_BYTES.max(grain));
@@ -71,7 +83,7 @@ impl Scheme for Adaptive {
             return if best != channel || (remaining == 0 && self.total_bytes > 0) {
                 Next::Done
             } else if self.total_bytes == 0 {
-                // An empty message is still a message: one empty run announces it, once.
+                // One empty run announces an empty message.
                 self.single = Some(Some(usize::MAX));
                 Next::Run(Run { range: 0..0, framing: Framing::Header })
             } else {
@@ -82,13 +94,15 @@ impl Scheme for Adaptive {
             return Next::Done;
         }
         let share = share_bytes(channel, channels, remaining);
-        // The shares add up to what remains; so with fewer bytes than channels, all shares can be below one byte.
+        // The shares add up to the remaining bytes, so with fewer bytes than channels every share
+        // can be below one byte.
         let dregs = remaining <= channels.len() as u64;
         if share <= 0.0 || (share < 1.0 && !dregs) {
             return Next::Wait;
         }
         let rate = rates_bytes_us(channels)[channel];
-        // An idle wire gets a little at once: writing much to one channel would keep the others' wires waiting.
+        // An idle channel gets a short run first. A long write to one channel would leave the
+        // others idle.
         let first = channels[channel].backlog_bytes == 0 && share > 2.0 * rate * FIRST_RUN_US;
         let claim = if first {
             rate * FIRST_RUN_US
@@ -108,9 +122,18 @@ impl Scheme for Adaptive {
     fn unclaimed_bytes(&self) -> u64 {
         self.total_bytes - self.cursor
     }
+
+    fn rescue(
+        &self,
+        idle: Channel,
+        channels: &[ChannelView],
+        outstanding: &[(Channel, Range<u64>)],
+    ) -> Option<Range<u64>> {
+        if self.resends { rescue(idle, channels, outstanding) } else { None }
+    }
 }
 
-/// Rates in bytes per microsecond; channels not measured yet are taken to be like the mean of the measured ones.
+/// Rates in bytes per microsecond. An unmeasured channel gets the mean of the measured ones.
 fn rates_bytes_us(channels: &[ChannelView]) -> Vec<f64> {
     let known = channels.iter().filter(|c| c.up && c.rate_bytes_s > 0.0);
     let (sum, count) = known.fold((0.0, 0), |(s, n), c| (s + c.rate_bytes_s, n + 1));
@@ -118,7 +141,7 @@ fn rates_bytes_us(channels: &[ChannelView]) -> Vec<f64> {
     channels.iter().map(|c| if c.rate_bytes_s > 0.0 { c.rate_bytes_s / 1e6 } else { unknown }).collect()
 }
 
-/// When a channel could begin to deliver something new.
+/// The time at which a channel could begin to deliver new data.
 fn start_us(channel: &ChannelView, rate_bytes_us: f64) -> f64 {
     channel.latency_us + channel.backlog_bytes as f64 / rate_bytes_us
 }
@@ -130,7 +153,8 @@ fn fastest(channels: &[ChannelView], bytes: u64) -> Option<Channel> {
     (0..channels.len()).filter(|&i| channels[i].up).min_by(|&a, &b| alone(a).total_cmp(&alone(b)))
 }
 
-/// How many of the `remaining` bytes `channel` should carry; 0 where others are better without it.
+/// How many of the `remaining` bytes `channel` should carry; 0 if the others finish sooner without
+/// it.
 fn share_bytes(channel: Channel, channels: &[ChannelView], remaining: u64) -> f64 {
     let rates = rates_bytes_us(channels);
     let starts: Vec<f64> = channels.iter().zip(&rates).map(|(c, &r)| start_us(c, r)).collect();
@@ -156,7 +180,7 @@ fn share_bytes(channel: Channel, channels: &[ChannelView], remaining: u64) -> f6
     ((level - starts[channel]) * rates[channel]).clamp(0.0, bytes)
 }
 
-/// The earliest time by which the `used` channels together have delivered `bytes`.
+/// The earliest time at which the `used` channels together have delivered `bytes`.
 fn water_level(used: &[Channel], starts: &[f64], rates: &[f64], bytes: f64) -> f64 {
     let mut by_start: Vec<Channel> = used.to_vec();
     by_start.sort_by(|&a, &b| starts[a].total_cmp(&starts[b]));
@@ -174,11 +198,7 @@ fn water_level(used: &[Channel], starts: &[f64], rates: &[f64], bytes: f64) -> f
 }
 
 /// See [`super::Striping::rescue`].
-pub(super) fn rescue(
-    idle: Channel,
-    channels: &[ChannelView],
-    outstanding: &[(Channel, Range<u64>)],
-) -> Option<Range<u64>> {
+fn rescue(idle: Channel, channels: &[ChannelView], outstanding: &[(Channel, Range<u64>)]) -> Option<Range<u64>> {
     if !channels[idle].up {
         return None;
     }
@@ -189,7 +209,7 @@ pub(super) fn rescue(
         .rev()
         .filter(|(c, r)| *c != idle && !r.is_empty())
         .max_by(|(a, _), (b, _)| finish(*a).total_cmp(&finish(*b)))?;
-    // The newest range of the channel that would be done last: what it has not begun with.
+    // The newest range of the channel that would finish last, which it has not begun to send.
     let last = outstanding.iter().rev().find(|(c, r)| c == stuck && !r.is_empty()).map_or(last, |(_, r)| r);
     let begin = start_us(&channels[idle], rates[idle]);
     let late = finish(*stuck);
@@ -198,7 +218,8 @@ pub(super) fn rescue(
     if !(move_bytes > 0.0 && gain_us > MIN_RESCUE_GAIN_US.max(channels[idle].latency_us)) {
         return None;
     }
-    // Whole packets: a byte left with a channel that has stalled would hold the message up as much as all of them.
+    // Whole packets: one byte that stays on a stalled channel delays the message as much as all of
+    // them.
     let length = (move_bytes as u64 / PACKET_BYTES + 1) * PACKET_BYTES;
     let length = length.min(last.end - last.start).min(MAX_RUN_BYTES);
     Some(last.end - length..last.end)
@@ -233,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rail_that_brings_nothing_is_left_out() {
+    fn a_rail_without_a_gain_is_left_out() {
         let rails = [rail(100.0, 0), rail(1.0, 0)];
         assert_eq!(share_bytes(1, &rails, 65536), 0.0);
         let rails = [rail(100.0, 0), rail(10.0, 0)];
@@ -241,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_rail_is_left_out_of_what_the_near_one_ends_first() {
+    fn a_far_rail_is_left_out_if_the_near_one_finishes_first() {
         let far = ChannelView { latency_us: 30_000.0, ..rail(100.0, 0) };
         assert_eq!(share_bytes(1, &[rail(100.0, 0), far], 65536), 0.0);
         assert!(share_bytes(1, &[rail(100.0, 0), far], 8 << 20) > 3e6);
@@ -289,7 +310,7 @@ mod tests {
         assert_eq!(rescue(0, &rails, &[(1, 99..100)]), Some(99..100));
         let rails = [rail(100.0, 0), rail(0.1, 2 * PACKET_BYTES)];
         let rescued = rescue(0, &rails, &[(1, 0..2 * PACKET_BYTES)]).unwrap();
-        assert_eq!(rescued, 0..2 * PACKET_BYTES, "nothing is left behind");
+        assert_eq!(rescued, 0..2 * PACKET_BYTES, "nothing is left");
     }
 
     #[test]
@@ -303,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn somebody_gets_the_last_byte_on_slow_rails() {
-        // Two channels are worth it even for one byte, and its halves are nobody's.
+    fn the_last_byte_is_claimed_on_slow_rails() {
+        // Two channels are worth it even for one byte, and half of it would round down to nothing.
         let rails = [rail(0.05, 0), rail(0.05, 0)];
         let mut s = Adaptive::new(MIN_STRIPE_BYTES, 1, &rails);
         s.cursor = MIN_STRIPE_BYTES - 1;

@@ -1,21 +1,24 @@
 //! `equal-partition`: one contiguous part of the message per channel (PSockets, section 3).
 //!
-//! What PSockets does with the sockets of one path, and the yardstick of the MuniSocket paper ("Peak") where rails are equal.
-//! Nothing is balanced: the message is done when the slowest channel has sent its part.
+//! This is how PSockets uses the sockets of one path, and the reference of the MuniSocket paper
+//! ("Peak") on equal rails. Nothing is balanced: the message is done when the slowest channel has
+//! sent its part.
 
-use super::{Channel, ChannelView, Framing, Next, Run, Scheme};
+use super::run::{Framing, Next, Run};
+use super::scheme::Scheme;
+use super::view::{Channel, ChannelView};
 use std::ops::Range;
 
-/// A header counts bytes in 32 bits; half of that leaves no reader with an off-by-one to find.
+/// A header has 32 bits for the length; half of that avoids edge cases.
 pub(super) const MAX_HEADER_RUN_BYTES: u64 = u32::MAX as u64 / 2;
 
 #[derive(Debug)]
 pub(super) struct EqualPartition {
-    /// What each channel has still to claim; empty for one that was down when the message began.
+    /// The unclaimed part of each channel; empty for one that was down when the message began.
     parts: Vec<Range<u64>>,
-    /// The whole message while no channel has been up; the first that asks makes it its part.
+    /// The whole message until a channel has been up; the first channel that asks gets it.
     unowned: Range<u64>,
-    /// Whether an empty message still waits for the one empty run that announces it.
+    /// Whether the one empty run that announces an empty message is still to be claimed.
     announce: bool,
 }
 
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_differ_by_one_byte_at_most_and_skip_what_is_down() {
+    fn parts_differ_by_one_byte_at_most_and_skip_channels_that_are_down() {
         let channels = [UP, DOWN, UP, UP];
         let mut s = EqualPartition::new(11, &channels);
         assert_eq!(s.next(1, &channels), Next::Done);
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_too_long_for_a_header_goes_out_in_several_runs() {
+    fn a_part_too_long_for_a_header_takes_several_runs() {
         let mut s = EqualPartition::new(2 * MAX_HEADER_RUN_BYTES + 1, &[UP]);
         assert_eq!(range(s.next(0, &[UP])), 0..MAX_HEADER_RUN_BYTES);
         assert_eq!(range(s.next(0, &[UP])), MAX_HEADER_RUN_BYTES..2 * MAX_HEADER_RUN_BYTES);
@@ -103,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_channel_had_not_claimed_comes_back() {
+    fn the_unclaimed_part_of_a_lost_channel_is_returned() {
         let mut s = EqualPartition::new(100, &[UP, UP]);
         assert_eq!(s.lost(1, &[UP, DOWN]), vec![Range { start: 50, end: 100 }]);
         assert_eq!(s.unclaimed_bytes(), 50);
     }
 
     #[test]
-    fn with_nothing_up_the_first_that_comes_takes_all() {
+    fn with_all_channels_down_the_first_to_ask_gets_all() {
         let mut s = EqualPartition::new(100, &[DOWN, DOWN]);
         assert_eq!(s.unclaimed_bytes(), 100);
         assert_eq!(range(s.next(2, &[DOWN, DOWN, UP])), 0..100);

@@ -1,35 +1,40 @@
-//! How fast a channel is, by what the receiver saw arrive.
+//! The rate of a channel, as the receiver measures it.
 //!
-//! The receiver counts, per channel, bytes that arrived while it was in the middle of a run, and the time they took: a
-//! channel in the middle of a run is surely busy, so the quotient is the path's rate and not the application's. Each
-//! report carries both since the last one.
+//! For each channel, the receiver counts the bytes that arrived within a run and the time they
+//! took. A channel within a run is certainly busy, so the quotient is the path's rate and not the
+//! application's. Each report has the counts since the last one.
 
-/// Busy time after which an old observation weighs 1/e. A short message ends with the receiver's wake-up, which is worth a
-/// packet more or less: it takes this long for that to average out to a per cent.
-pub const MEMORY_US: f64 = 200_000.0;
-/// The same for what tells of a change: a rail that falls to a tenth is seen within a few of the receiver's reports.
+/// The busy time after which an old observation weighs 1/e. A short message ends with the
+/// receiver's wake-up, whose error is about one packet: over this time it averages out to one
+/// percent.
+pub(crate) const MEMORY_US: f64 = 200_000.0;
+/// The busy time of the quick average. It shows within a few reports that a rail fell to a tenth of
+/// its rate.
 const QUICK_MEMORY_US: f64 = 20_000.0;
-/// Both disagree by more than this: the rail is not what it was.
+/// If the two averages differ by more than this, the rail's rate has changed.
 const CHANGE: f64 = 0.25;
-/// The quick memory's word counts once it has seen this much busy time.
+/// The least busy time of the quick average before it counts.
 const QUICK_ENOUGH_US: f64 = 10_000.0;
-/// Above this, messages mostly have arrived whole when they are read: the receiver sees few of them in the middle, the slow ones.
+/// Above this rate most messages have arrived completely when they are read, so the receiver
+/// measures only the slow ones.
 const FAST_BYTES_S: f64 = 100e6;
-/// Less busy time than this is no evidence against it: the reader was late for a probe.
+/// A shorter busy time is no evidence against that: the reader was late for a probe.
 const SLOW_ENOUGH_US: f64 = 1_000.0;
 
-/// A channel's rate, averaged over its recent busy time, and from anew when it changes.
+/// A channel's rate, averaged over its recent busy time. The average restarts when the rate
+/// changes.
 #[derive(Debug, Clone, Default)]
-pub struct RateEstimator {
+pub(crate) struct RateEstimator {
     steady: Average,
     quick: Average,
-    /// What the sender's kernel last saw acknowledged, on a path that outruns its reader.
+    /// The rate that the sender's kernel last saw acknowledged, on a path that is faster than its
+    /// reader.
     delivered_bytes_s: f64,
 }
 
 impl RateEstimator {
     /// Takes one report: `bytes` arrived in `busy_us` of busy time.
-    pub fn report(&mut self, bytes: u64, busy_us: u64) {
+    pub(crate) fn report(&mut self, bytes: u64, busy_us: u64) {
         if busy_us == 0 {
             return;
         }
@@ -41,26 +46,27 @@ impl RateEstimator {
         }
     }
 
-    /// Whether the path is faster than what the receiver can see of it.
-    pub fn outruns_reader(&self) -> bool {
+    /// Whether the path is faster than the receiver can measure.
+    pub(crate) fn outruns_reader(&self) -> bool {
         let seen = self.steady.rate_bytes_s();
         self.steady.busy_us < SLOW_ENOUGH_US || seen > FAST_BYTES_S
     }
 
-    /// Takes the rate at which the sender's kernel saw bytes acknowledged. It counts while the path outruns its reader: on a
-    /// slower one it is the worse measure, since a packet that finds the wire idle passes at once.
-    pub fn delivered(&mut self, rate_bytes_s: f64) {
+    /// Takes the rate at which the sender's kernel saw bytes acknowledged. It counts only while the
+    /// path is faster than its reader. On a slower path it is less accurate, since a packet passes
+    /// an idle wire at once.
+    pub(crate) fn delivered(&mut self, rate_bytes_s: f64) {
         self.delivered_bytes_s = rate_bytes_s;
     }
 
-    /// Bytes a second; 0 while nothing was measured.
-    pub fn rate_bytes_s(&self) -> f64 {
+    /// The rate in bytes per second; 0 before the first measurement.
+    pub(crate) fn rate_bytes_s(&self) -> f64 {
         let seen = self.steady.rate_bytes_s();
         if self.outruns_reader() { seen.max(self.delivered_bytes_s) } else { seen }
     }
 }
 
-/// Bytes over busy time, older ones weighing less.
+/// Bytes and busy time; older ones weigh less.
 #[derive(Debug, Clone, Default)]
 struct Average {
     bytes: f64,
@@ -70,7 +76,8 @@ struct Average {
 impl Average {
     fn add(&mut self, bytes: u64, busy_us: u64, memory_us: f64) {
         let keep = (-(busy_us as f64) / memory_us).exp();
-        // The weight of a long report is what its parts, reported one by one, would have added up to.
+        // The weight of a long report is the sum of the weights of its parts, if they were reported
+        // one by one.
         let weight_us = memory_us * (1.0 - keep);
         self.bytes = self.bytes * keep + bytes as f64 / busy_us as f64 * weight_us;
         self.busy_us = self.busy_us * keep + weight_us;
@@ -106,7 +113,7 @@ mod tests {
     #[test]
     fn the_error_of_short_messages_averages_out() {
         let mut e = RateEstimator::default();
-        // A packet more or less in ten, turn by turn, and the first one wrong by a fifth.
+        // One packet more or less in ten, alternating; the first one is wrong by a fifth.
         e.report(10_000, 1_000);
         for i in 0..200 {
             e.report(if i % 2 == 0 { 11_000 } else { 14_000 }, 1_000);
@@ -115,16 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn the_senders_word_counts_where_the_path_outruns_the_reader() {
+    fn the_senders_rate_counts_if_the_path_outruns_the_reader() {
         let mut e = RateEstimator::default();
         e.delivered(3e9);
-        assert_eq!(e.rate_bytes_s(), 3e9, "nothing was seen in the middle");
+        assert_eq!(e.rate_bytes_s(), 3e9, "no bytes arrived within a run");
         e.report(400_000, 1_000);
-        assert_eq!(e.rate_bytes_s(), 3e9, "only the slow ones were");
+        assert_eq!(e.rate_bytes_s(), 3e9, "only slow messages were measured");
         let mut late = RateEstimator::default();
         late.delivered(3e9);
         late.report(40_000, 900);
-        assert_eq!(late.rate_bytes_s(), 3e9, "one late look");
+        assert_eq!(late.rate_bytes_s(), 3e9, "one late read");
         let mut slow = RateEstimator::default();
         slow.delivered(3e9);
         slow.report(25_000, 2_000);

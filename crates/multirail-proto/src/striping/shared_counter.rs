@@ -1,10 +1,14 @@
-//! `shared-counter`: every channel takes the next fragment from one counter (basic MuniSocket, section 3.1).
+//! `shared-counter`: every channel takes the next fragment from one counter (basic MuniSocket,
+//! section 3.1).
 //!
-//! Load balances itself, because a channel on a slow network asks less often; the price is a header with every fragment. The
-//! paper's second cost, threads that contend for the counter, is absent here: one caller owns the counter.
+//! The load balances itself, because a channel on a slow network asks less often. The cost is a
+//! header for each fragment. The paper's second cost, threads that contend for the counter, is
+//! absent: one caller owns it.
 
 use super::equal_partition::MAX_HEADER_RUN_BYTES;
-use super::{Channel, ChannelView, Framing, Next, Run, Scheme};
+use super::run::{Framing, Next, Run};
+use super::scheme::Scheme;
+use super::view::{Channel, ChannelView};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -13,7 +17,7 @@ pub(super) struct SharedCounter {
     fragment_bytes: u64,
     /// The paper's counter, in bytes: everything before it is claimed.
     cursor: u64,
-    /// Whether an empty message still waits for the one empty run that announces it.
+    /// Whether the one empty run that announces an empty message is still to be claimed.
     announce: bool,
 }
 
@@ -49,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_asks_gets_the_next_fragment_and_the_last_may_be_short() {
+    fn each_claim_gets_the_next_fragment_and_the_last_may_be_short() {
         let mut s = SharedCounter::new(25, 10);
         let mut claim = |c| match s.next(c, &[]) {
             Next::Run(run) => run.range,

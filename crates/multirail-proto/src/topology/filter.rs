@@ -1,17 +1,17 @@
-//! The user's choice of rails: `--rails 'eth*,10.1.0.0/16,!eth3'`.
+//! A filter of rails: `eth*,10.1.0.0/16,!eth3`.
 
 use crate::wire::Port;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Items in one filter; more is a mistake.
+/// The most items in one filter; more would be a mistake.
 const MAX_ITEMS: usize = 256;
-/// Longest interface name that Linux allows (`IFNAMSIZ` - 1).
+/// The longest interface name that Linux allows (`IFNAMSIZ` - 1).
 const MAX_NAME_BYTES: usize = 15;
 
-/// Which rails the user wants, from a comma-separated list of interface names with `*` and `?` (of the host that dials),
-/// addresses and networks (of either end). `!` before an item leaves out what it matches. Without an item that
-/// asks for something everything is wanted.
+/// The rails to use, from a comma-separated list of interface names with `*` and `?` (of the host
+/// that dials), addresses and networks (of either end). `!` before an item excludes what it
+/// matches. If all items exclude, everything else is used.
 ///
 /// ```
 /// # use multirail_proto::topology::RailFilter;
@@ -30,24 +30,24 @@ enum Item {
     Network { address: IpAddr, prefix_bits: u8 },
 }
 
-/// What was wrong with a filter that someone typed.
+/// Why the text of a filter is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFilterError {
-    /// An item is none of the things it could be.
+    /// An item cannot be parsed.
     #[error("`{item}` is not {what}; write for example `eth*`, `10.1.0.0/16` or `!eth3`, separated by commas")]
     BadItem {
         /// The item as typed.
         item: String,
-        /// What it should have been.
+        /// The expected kind of item.
         what: &'static str,
     },
     /// There are too many items.
-    #[error("a choice of rails has at most {MAX_ITEMS} items, not {0}")]
+    #[error("a filter of rails has at most {MAX_ITEMS} items, not {0}")]
     TooMany(usize),
 }
 
 impl RailFilter {
-    /// Whether the user wants the rail from `local` to the address `remote`.
+    /// Whether the rail from `local` to the address `remote` passes the filter.
     pub fn admits(&self, local: &Port, remote: IpAddr) -> bool {
         let matches = |item: &Item| match item {
             Item::Name(glob) => glob_matches(glob, &local.name),
@@ -58,13 +58,14 @@ impl RailFilter {
         (self.wanted.is_empty() || self.wanted.iter().any(matches)) && !self.unwanted.iter().any(matches)
     }
 
-    /// Whether the user asked for this interface by name: reason enough to use one that is left out by default.
+    /// Whether the filter names this interface, which includes it even if it is left out by
+    /// default.
     pub fn names(&self, interface: &str) -> bool {
         let matches = |item: &Item| matches!(item, Item::Name(glob) if glob_matches(glob, interface));
         self.wanted.iter().any(matches) && !self.unwanted.iter().any(matches)
     }
 
-    /// Whether it leaves nothing out.
+    /// Whether the filter excludes nothing.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty() && self.unwanted.is_empty()
     }
@@ -105,7 +106,7 @@ fn parse_item(text: &str, typed: &str) -> Result<Item, ParseFilterError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Item::Network { address, prefix_bits: if address.is_ipv4() { 32 } else { 128 } });
     }
-    // Names may hold a colon (aliases), but nothing with two is meant as one: it is an IPv6 address with a typo.
+    // Interface names may contain one colon (aliases). Two colons mean a mistyped IPv6 address.
     let looks_like_address = text.matches(':').count() > 1 || text.split('.').filter(|p| is_number(p)).count() > 2;
     let name = |c: char| c.is_ascii_graphic() && c != '!';
     let literal_bytes = text.bytes().filter(|b| *b != b'*').count();
@@ -119,8 +120,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether `address` is in the network of `prefix_bits` around `base`. A prefix longer than the address, which only a
-/// broken peer sends, is the address itself.
+/// Whether `address` is in the network of `prefix_bits` around `base`. If the prefix is longer than
+/// the address, which only a broken peer sends, the network is the address itself.
 pub(super) fn in_network(address: IpAddr, base: IpAddr, prefix_bits: u8) -> bool {
     let differing = match (address, base) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
@@ -133,7 +134,8 @@ pub(super) fn in_network(address: IpAddr, base: IpAddr, prefix_bits: u8) -> bool
     differing >= u32::from(prefix_bits).min(32)
 }
 
-/// `*` is any run of characters, `?` any one. Linear but for one remembered star, so that no pattern is slow.
+/// `*` matches any characters, `?` one. It is linear except for one remembered star, so no pattern
+/// is slow.
 fn glob_matches(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
     let (mut g, mut n) = (0, 0);
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter() {
+    fn invalid_filters_are_refused() {
         for bad in [
             "eth0,",
             "!",
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one() {
+    fn valid_filters_are_accepted() {
         for good in
             ["eth0", "enp3s0f1np1", "eth0.100", "eth0:1", "10.0.0.1", "::1", "*", "e?h*0", "br-lan", " eth0 , !wg* "]
         {

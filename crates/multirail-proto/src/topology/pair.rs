@@ -1,4 +1,4 @@
-//! What comes of a pair of addresses, in words.
+//! The outcome for a pair of addresses, with its text.
 
 use crate::wire::Port;
 use std::fmt;
@@ -9,7 +9,8 @@ use std::net::IpAddr;
 pub struct Pair {
     /// The port on the host that dials.
     pub local: Port,
-    /// The port on the other host. Without a name where the address is not among those it told (a NAT between).
+    /// The port on the other host. It has no name if the host did not report the address, as behind
+    /// a NAT.
     pub remote: Port,
     /// Why this is not a rail; `None` if it is one.
     pub skip: Option<Skip>,
@@ -28,7 +29,7 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Why a pair of addresses is not a rail. Displays as one phrase for people.
+/// Why a pair of addresses is not a rail. Its `Display` text is one phrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skip {
@@ -36,19 +37,19 @@ pub enum Skip {
     DifferentFamily,
     /// The addresses are in different networks, and both ports have a rail without this pair.
     NoCommonNetwork,
-    /// Both ports are on rails already.
+    /// Both ports are already on rails.
     PortsServed {
         /// The rails, as `eth0 10.0.0.1 -> 10.0.0.2`.
         by: String,
     },
-    /// The same two ports are a rail with addresses of the other family.
+    /// The same two ports are already a rail with addresses of the other family.
     SameAsAnotherFamily {
         /// That rail.
         by: String,
     },
-    /// A link-local address: the same on every link, so it names no port.
+    /// A link-local address is the same on every link, so it does not identify a port.
     LinkLocal,
-    /// A loopback, multicast or unspecified address, which no other host answers at.
+    /// A loopback, multicast or unspecified address, at which no other host answers.
     NotReachableAddress,
     /// This host has the remote address itself, as every host has that of a container bridge.
     OwnAddress,
@@ -57,11 +58,11 @@ pub enum Skip {
         /// That connection.
         by: String,
     },
-    /// The user's choice of rails leaves it out.
+    /// The user's filter excludes it.
     FilteredOut,
     /// It was dialled and did not answer.
     Unreachable {
-        /// What the attempt ended with.
+        /// The error of the attempt.
         error: String,
     },
 }
@@ -74,27 +75,28 @@ impl fmt::Display for Skip {
             Skip::PortsServed { by } => write!(f, "both ports already used by {by}"),
             Skip::SameAsAnotherFamily { by } => write!(f, "the same two ports as {by}"),
             Skip::LinkLocal => write!(f, "link-local address"),
-            Skip::NotReachableAddress => write!(f, "not an address that another host can be reached at"),
+            Skip::NotReachableAddress => write!(f, "not the address of another host"),
             Skip::OwnAddress => write!(f, "this host has the remote address itself"),
             Skip::SameHost { by } => write!(f, "both ends are the same host, connected by {by}"),
-            Skip::FilteredOut => write!(f, "left out by --rails"),
+            Skip::FilteredOut => write!(f, "left out by the filter"),
             Skip::Unreachable { error } => write!(f, "unreachable: {error}"),
         }
     }
 }
 
-/// A pair that was dialled in vain.
+/// A pair that could not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable {
     /// The address dialled from.
     pub local: IpAddr,
     /// The address dialled.
     pub remote: IpAddr,
-    /// What the attempt ended with, for people.
+    /// The error of the attempt, as text.
     pub error: String,
 }
 
-/// How a pair is called. Without the remote port's name: the other side chose that, and it may hold anything.
+/// The text for a pair. It omits the remote port's name, which the other side chose and may contain
+/// anything.
 pub(super) fn name(local: &Port, remote: &Port) -> String {
     let space = if local.name.is_empty() { "" } else { " " };
     format!("{}{space}{} -> {}", local.name, local.address, remote.address)

@@ -48,7 +48,7 @@ const TWO_SUBNETS: [&str; 2] = ["a0=10.0.0.1/24 a1=10.0.1.1/24", "b0=10.0.0.2/24
 const ONE_SUBNET: [&str; 2] = ["a0=10.0.0.1/24 a1=10.0.0.3/24", "b0=10.0.0.2/24 b1=10.0.0.4/24"];
 
 #[test]
-fn nothing_comes_of_nothing() {
+fn no_addresses_give_no_rails() {
     assert!(found("", "").is_empty());
     assert!(found("a0=10.0.0.1/24", "").is_empty());
     assert!(found("", "b0=10.0.0.1/24").is_empty());
@@ -95,7 +95,7 @@ fn leftover_ports_share_the_partner_with_most_to_spare() {
 }
 
 #[test]
-fn a_matching_is_as_large_as_it_can_be() {
+fn the_matching_is_maximum() {
     // Greedily a0 would take b0 and leave a1 to double up on it.
     let pairs = found("a0=10.0.0.1/24 a0=10.0.1.1/24 a1=10.0.0.2/24", "b0=10.0.0.3/24 b1=10.0.1.3/24");
     assert_eq!(rails(&pairs), ["a0>b1", "a1>b0"]);
@@ -105,7 +105,7 @@ fn a_matching_is_as_large_as_it_can_be() {
 fn routed_networks_pair_in_order() {
     let pairs = found("a0=10.1.0.1/24 a1=10.1.1.1/24", "b0=10.2.0.1/24 b1=10.2.1.1/24 b2=10.2.2.1/24");
     assert_eq!(rails(&pairs), ["a0>b0", "a1>b1", "a0>b2"]);
-    assert_eq!(rails(&found("a0=10.1.0.1/32", "b0=10.1.0.2/32")), ["a0>b0"], "as some clouds hand addresses out");
+    assert_eq!(rails(&found("a0=10.1.0.1/32", "b0=10.1.0.2/32")), ["a0>b0"], "as some clouds assign addresses");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_connection_within_one_host_is_the_only_rail() {
 }
 
 #[test]
-fn addresses_that_lead_nowhere() {
+fn addresses_that_reach_no_other_host() {
     let pairs = found(
         "a0=10.0.0.1/24 br=172.17.0.1/16 a0=169.254.1.1/16 a0=fe80::1/64",
         "b0=10.0.0.2/24 br=172.17.0.1/16 b0=169.254.1.2/16 b0=fe80::2/64 lo=127.0.0.1/8 x=0.0.0.0/0 y=224.0.0.1/4",
@@ -199,7 +199,7 @@ fn addresses_that_lead_nowhere() {
     assert_eq!(reason(&pairs, "169.254.1.1", "169.254.1.2"), "link-local address");
     assert_eq!(reason(&pairs, "fe80::1", "fe80::2"), "link-local address");
     for remote in ["127.0.0.1", "0.0.0.0", "224.0.0.1"] {
-        assert_eq!(reason(&pairs, "10.0.0.1", remote), "not an address that another host can be reached at");
+        assert_eq!(reason(&pairs, "10.0.0.1", remote), "not the address of another host");
     }
 }
 
@@ -209,7 +209,7 @@ fn the_filter_wins_over_everything() {
     let connected = Some(addresses("10.0.0.1", "10.0.0.2"));
     let pairs = pair(&local, &remote, connected, &"a1".parse().unwrap());
     assert_eq!(rails(&pairs), ["a1>b1", "a1>b0"]);
-    assert_eq!(reason(&pairs, "10.0.0.1", "10.0.0.2"), "left out by --rails");
+    assert_eq!(reason(&pairs, "10.0.0.1", "10.0.0.2"), "left out by the filter");
     assert_eq!(rails(&pair(&local, &remote, connected, &"!10.0.1.0/24".parse().unwrap())), ["a0>b0"]);
     assert!(rails(&pair(&local, &remote, connected, &"wlan*".parse().unwrap())).is_empty());
 }
@@ -222,11 +222,11 @@ fn a_pair_that_does_not_answer_is_replaced() {
     let pairs = pair_excluding(&local, &remote, &[], &all, &dead);
     assert_eq!(rails(&pairs), ["a0>b1", "a1>b0"]);
     assert_eq!(reason(&pairs, "10.0.0.1", "10.0.0.2"), "unreachable: no route to host");
-    // What stands is kept, and the ports that lost their partner share it.
+    // Existing rails are kept, and the ports that lost their partner share one.
     let standing = [addresses("10.0.0.3", "10.0.0.4")];
     let pairs = pair_excluding(&local, &remote, &standing, &all, &dead);
     assert_eq!(rails(&pairs), ["a1>b1", "a0>b1", "a1>b0"]);
-    // Nothing is left for a0.
+    // a0 has no partner left.
     let dead = [dead[0].clone(), no_answer(addresses("10.0.0.1", "10.0.0.4"))];
     assert_eq!(rails(&pair_excluding(&local, &remote, &standing, &all, &dead)), ["a1>b1", "a1>b0"]);
 }
@@ -253,10 +253,11 @@ fn addresses_beyond_the_limit_are_ignored() {
     assert_eq!(pair(&many(MAX_ADDRESSES + 1), &remote, None, &all).len(), MAX_ADDRESSES);
     let connected = Some(addresses("10.0.0.64", "10.1.0.1"));
     let pairs = pair(&many(MAX_ADDRESSES + 1), &remote, connected, &all);
-    assert_eq!(pairs[0].local.index, 64, "the first connection's port is known all the same");
+    assert_eq!(pairs[0].local.index, 64, "the first connection's port is still known");
 }
 
-/// Few networks and ports, so that they meet often; every field also takes values that only a broken peer sends.
+/// Few networks and ports, so that they often coincide. Every field also takes values of a broken
+/// peer.
 fn any_ports() -> impl Strategy<Value = Vec<Port>> {
     let v4 = (0u8..3, 1u8..40).prop_map(|(net, host)| IpAddr::from([10, 0, net, host]));
     let v6 = (0u16..3, 1u16..40).prop_map(|(net, host)| IpAddr::from([0xfd00, net, 0, 0, 0, 0, 0, host]));
@@ -275,7 +276,7 @@ fn any_ports() -> impl Strategy<Value = Vec<Port>> {
 
 proptest! {
     #[test]
-    fn what_always_holds(
+    fn invariants_hold_for_any_hosts(
         local in any_ports(),
         remote in any_ports(),
         picks in prop::collection::vec((0usize..8, 0usize..8, any::<bool>()), 0..6),
@@ -300,7 +301,7 @@ proptest! {
         prop_assert!(pairs.is_sorted_by_key(|p| !p.is_rail()));
         prop_assert!(pairs.iter().all(|p| p.skip.as_ref().is_none_or(|s| !s.to_string().is_empty())));
 
-        // No two ports have two rails, and no rail is one that may not be.
+        // No two ports have two rails, and every rail is allowed.
         let chosen: Vec<(u32, u32)> =
             pairs.iter().filter(|p| p.is_rail()).map(|p| (p.local.index, p.remote.index)).collect();
         prop_assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());
@@ -310,7 +311,8 @@ proptest! {
             prop_assert!(!dead.iter().any(|d| (d.local.to_canonical(), d.remote.to_canonical()) == ends));
         }
 
-        // A port without a rail has no pair that could be one; and a pair is spare only if its ports are served.
+        // A port without a rail has no possible pair, and a pair is spare only if its ports are
+        // served.
         let spare = |s: &Skip| {
             matches!(s, Skip::PortsServed { .. } | Skip::NoCommonNetwork | Skip::SameAsAnotherFamily { .. })
         };
@@ -319,7 +321,8 @@ proptest! {
             prop_assert!(chosen.iter().any(|c| c.1 == pair.remote.index), "{} leaves {}", pair, pair.remote.name);
         }
 
-        // Among neighbours no rail could be done without. (One that stands could, and one that routed ones make spare.)
+        // No rail among neighbours is superfluous, except for existing rails and those that routed
+        // rails make spare.
         let neighbours = |p: &&Pair| p.is_rail() && in_common_network(&p.local, &p.remote);
         if standing.is_empty() && pairs.iter().filter(neighbours).count() == chosen.len() {
             let mut count: (HashMap<u32, u32>, HashMap<u32, u32>) = Default::default();

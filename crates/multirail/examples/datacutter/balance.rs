@@ -1,4 +1,5 @@
-//! The load balancer: it sends blocks to three nodes, of which the second is slower, always or now and then.
+//! The load balancer: it sends blocks to three nodes, of which the second is slower, always or now
+//! and then.
 
 use crate::{Job, config, emit};
 use multirail::pipeline::{Failure, Group, Io, Schedule, StreamOptions};
@@ -21,7 +22,7 @@ pub struct Work {
     seed: u64,
 }
 
-/// When a node's answers came, and whether the node was slow.
+/// The arrival of answers, by node, and how many blocks were slow.
 #[derive(Default)]
 struct Answers {
     of_slow: Vec<Instant>,
@@ -68,7 +69,7 @@ pub fn run(job: &Job, work: &Work) -> Result<(), Failure> {
             Ok(())
         }
     });
-    let options = StreamOptions { schedule: work.schedule, window: work.window, transport: Some(job.transport) };
+    let options = StreamOptions::default().schedule(work.schedule).window(work.window).transport(Some(job.transport));
     group.stream_with("balancer", "worker", options).stream_with("worker", "answers", options);
     let mut running = group.start()?;
     let since = Instant::now();
@@ -76,7 +77,7 @@ pub fn run(job: &Job, work: &Work) -> Result<(), Failure> {
     running.wait_for(unit, Duration::from_secs(60)).ok_or("it does not end")??;
     let took = since.elapsed();
     let answers = answers.lock().map_err(|e| e.to_string())?;
-    // What the balancer learns of a slow node it learns when that has ended a block, as long as it has others to do.
+    // The balancer notices a slow node when the node has ended a block.
     let mut gaps: Vec<f64> = answers.of_slow.windows(2).map(|w| (w[1] - w[0]).as_secs_f64() * 1e6).collect();
     gaps.sort_by(f64::total_cmp);
     let all_ns = work.total_bytes as f64 * job.compute_ns_per_byte;
@@ -84,7 +85,7 @@ pub fn run(job: &Job, work: &Work) -> Result<(), Failure> {
     emit(&json!({
         "measured": "balance", "took_ms": took.as_secs_f64() * 1e3, "blocks": answers.blocks, "slow_blocks": answers.slow_blocks,
         "reaction_us": gaps.get(gaps.len() / 2),
-        // Every node works all the time.
+        // In the ideal case, every node works all the time.
         "ideal_ms": all_ns / 1e6 / (NODES as f64 - 1.0 + 1.0 / slowness),
     }));
     Ok(())

@@ -1,4 +1,4 @@
-//! What an edge within a process costs.
+//! The cost of an edge within a process.
 
 use crate::{config, emit};
 use multirail::pipeline::{Failure, Group, Io};

@@ -1,10 +1,10 @@
-//! The filters that hosts make.
+//! The kinds of filters of the experiments.
 
-use multirail::pipeline::{Failure, Filters, Io, Place};
+use multirail::pipeline::{CopyInfo, Failure, Filters, Io};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// What a client asks of the repository: so many chunks.
+/// A client's request to the repository.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Request {
     pub query: u64,
@@ -17,12 +17,12 @@ pub struct Request {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Compute {
     pub ns_per_byte: f64,
-    /// Without using a processor: so three nodes fit on two of them.
+    /// The node sleeps instead of using a processor, so that three nodes fit on two processors.
     pub naps: bool,
-    /// The second copy needs so many times as long
+    /// How many times as long the second copy takes.
     #[serde(default = "one")]
     pub factor: f64,
-    /// for this share of the buffers.
+    /// For which share of the buffers it does, from 0 to 1.
     #[serde(default)]
     pub probability: f64,
     #[serde(default)]
@@ -35,10 +35,10 @@ fn one() -> f64 {
 
 pub fn all() -> Filters {
     Filters::none()
-        .with("repository", |_, _: &Place| Ok(repository()))
-        .with("stage", |parameters, place: &Place| {
+        .with("repository", |_, _: &CopyInfo| Ok(repository()))
+        .with("stage", |parameters, copy: &CopyInfo| {
             let compute = Compute::deserialize(parameters)?;
-            let mut node = Node::new(&compute, place.copy);
+            let mut node = Node::new(&compute, copy.copy);
             Ok(move |io: &mut Io<'_>| -> Result<(), Failure> {
                 while let Some(received) = io.read()? {
                     node.compute(&received.body);
@@ -47,9 +47,9 @@ pub fn all() -> Filters {
                 Ok(())
             })
         })
-        .with("worker", |parameters, place: &Place| {
+        .with("worker", |parameters, copy: &CopyInfo| {
             let compute = Compute::deserialize(parameters)?;
-            let (mut node, copy) = (Node::new(&compute, place.copy), place.copy as u64);
+            let (mut node, copy) = (Node::new(&compute, copy.copy), copy.copy as u64);
             Ok(move |io: &mut Io<'_>| -> Result<(), Failure> {
                 while let Some(received) = io.read()? {
                     let was_slow = node.compute(&received.body);
@@ -60,7 +60,7 @@ pub fn all() -> Filters {
         })
 }
 
-/// Chunks of an image that is in memory: what it costs to have them there is not what is measured.
+/// Writes chunks of an image in memory, since reading a file is not what is measured.
 fn repository() -> impl FnMut(&mut Io<'_>) -> Result<(), Failure> {
     let image: Vec<u8> = (0..16 << 20).map(|i: u32| (i ^ (i >> 9)) as u8).collect();
     move |io| {
@@ -78,20 +78,20 @@ fn repository() -> impl FnMut(&mut Io<'_>) -> Result<(), Failure> {
     }
 }
 
-/// One processor, as it were.
+/// A simulated node with one processor.
 pub struct Node {
     compute: Compute,
     is_slow: bool,
     random: u64,
-    /// Until then it is busy, if it naps.
+    /// Until when the node is busy, if it sleeps instead of computing.
     busy_until: Instant,
-    /// A nap is longer than it was meant to be; a processor would not have been.
+    /// How much too long the last sleep was.
     overslept: Duration,
     made: Instant,
     sum: u64,
 }
 
-/// A nap is not worth taking before it is so long; the time is owed meanwhile.
+/// Shortest sleep. Shorter ones are added up.
 const SHORTEST_NAP: Duration = Duration::from_micros(60);
 
 impl Node {
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// Whether this one was slow.
+    /// Computes on a buffer. Returns whether the node was slow.
     pub fn compute(&mut self, body: &[u8]) -> bool {
         if self.compute.ns_per_byte == 0.0 {
             return false;
@@ -128,7 +128,7 @@ impl Node {
                 self.overslept = Instant::now() - self.busy_until;
             }
         } else {
-            // Real work on the bytes, again and again until this thread has had a processor for so long.
+            // Work on the bytes until this thread has used the processor for long enough.
             let until = processor_time() + time;
             let mut parts = body.chunks(4096).cycle();
             while processor_time() < until {
@@ -140,7 +140,7 @@ impl Node {
         slow
     }
 
-    /// From 0 to 1.
+    /// A pseudo-random number from 0 to 1.
     fn draw(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -149,7 +149,7 @@ impl Node {
     }
 }
 
-/// How long this thread has had a processor.
+/// The processor time of this thread.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a valid timespec.

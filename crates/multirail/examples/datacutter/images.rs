@@ -1,29 +1,30 @@
-//! The visualization server: a client's requests go to a repository, whose chunks go through two stages to the viewer, three copies of
-//! each but the viewer. Every filter is on a host of its own; client and viewer are here.
+//! The visualization server: a client sends requests to a repository, whose chunks go through two
+//! stages to the viewer. Repository and stages have three copies each and a host of their own;
+//! client and viewer are in this process.
 
 use crate::filters::{Compute, Node, Request};
 use crate::{Job, config, emit};
 use multirail::pipeline::chunk::{Guarantee, Shape};
-use multirail::pipeline::{Failure, Group, Io, Rehearsal, Running, StreamOptions};
+use multirail::pipeline::{Failure, Group, Io, Rehearsal, RunningGroup, StreamOptions};
 use serde_json::json;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const COPIES: usize = 3;
-/// Edges that data goes by, and what processors carry them.
+/// Edges from the repository to the viewer.
 const HOPS: u32 = 3;
 /// Partial updates of one measurement.
 const PARTIAL_UPDATES: usize = 100;
-/// Complete updates before the counted ones.
+/// Complete updates that are not counted.
 const WARM_UP: usize = 1;
 const ZOOM_CHUNKS: u64 = 4;
-/// A point of a curve is measured for so long.
+/// Duration of the measurement of one point of a curve.
 const EFFORT: Duration = Duration::from_millis(100);
 
-/// A group at work.
+/// A running group.
 struct Server {
-    running: Running,
+    running: RunningGroup,
     unit: u32,
     ask: Option<Sender<Vec<Request>>>,
     answered: Receiver<Instant>,
@@ -81,7 +82,7 @@ impl Server {
                 Ok(())
             }
         });
-        let options = StreamOptions { transport: Some(job.transport), ..StreamOptions::default() };
+        let options = StreamOptions::default().transport(Some(job.transport));
         for (from, to) in
             [("client", "repository"), ("repository", "clip"), ("clip", "subsample"), ("subsample", "view")]
         {
@@ -92,7 +93,7 @@ impl Server {
         Ok(Self { running, unit, ask: Some(ask), answered, expect, next: 0 })
     }
 
-    /// Asks for so many chunks, in as many parts as the repository has copies, and waits for them.
+    /// Requests chunks, one part for each copy of the repository, and waits for them.
     fn query(&mut self, chunks: u64, chunk_bytes: u64) -> Result<Duration, Failure> {
         self.next += 1;
         let query = self.next;
@@ -119,7 +120,7 @@ impl Server {
 
 pub fn updates(job: &Job, image_bytes: u64, chunks: &[u64], seconds: f64) -> Result<(), Failure> {
     let hosts: Vec<_> = job.hosts.iter().enumerate().map(|(i, a)| (format!("h{}", i + 1), a.clone())).collect();
-    let options = StreamOptions { transport: Some(job.transport), ..StreamOptions::default() };
+    let options = StreamOptions::default().transport(Some(job.transport));
     // Every second size; what is between them is what the planner has to guess.
     let rehearsed: Vec<u64> = chunks.iter().copied().step_by(2).collect();
     let curve = Rehearsal::start(&config(), &hosts, COPIES, options)?.curve(&rehearsed, EFFORT)?;

@@ -1,5 +1,6 @@
-//! The applications of "Impact of High Performance Sockets on Data Intensive Applications", section 5.2.1, for experiments/datacutter: a
-//! server of images with partial and complete updates, and a load balancer over nodes of which one is slow.
+//! The applications of "Impact of High Performance Sockets on Data Intensive Applications", section
+//! 5.2.1, for experiments/datacutter: a server of images with partial and complete updates, and a
+//! load balancer over nodes of which one is slow.
 //!
 //! ```text
 //! datacutter host          a host; says where it listens, and ends with its input
@@ -14,9 +15,10 @@ mod filters;
 mod images;
 
 use multirail::pipeline::Failure;
-use multirail::service::{self, ServeConfig};
+use multirail::pipeline::edge::Transport;
+use multirail::runtime;
+use multirail::server::Server;
 use multirail::session::ListenConfig;
-use multirail::transport::Transport;
 use multirail::{Config, Token};
 use serde::Deserialize;
 use std::io::Write;
@@ -36,7 +38,8 @@ struct Job {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Measure {
-    /// Figures 7 and 8: complete and partial updates with chunks of each size, and what the planner thinks of them.
+    /// Figures 7 and 8: complete and partial updates with chunks of each size, and what the planner
+    /// thinks of them.
     Updates { image_bytes: u64, chunks: Vec<u64>, seconds: f64 },
     /// Figure 9: a mixture of zooms (four chunks) and complete updates.
     Mixture { image_bytes: u64, chunk_bytes: u64, complete_shares: Vec<f64>, queries: u32, seed: u64 },
@@ -48,7 +51,7 @@ enum Measure {
 
 /// Only programs of this machine can reach it, and only for the time of an experiment.
 fn config() -> Config {
-    Config { token: Some(Token::new(b"experiments/datacutter")), ..Config::default() }
+    Config::new().token(Token::new(b"experiments/datacutter"))
 }
 
 fn main() -> Result<(), Failure> {
@@ -65,9 +68,8 @@ fn host() -> Result<(), Failure> {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);
     });
-    let listen = ListenConfig { address: ([127, 0, 0, 1], 0).into(), insecure_no_token: false, session: config() };
-    let serve = ServeConfig { listen, root: std::env::temp_dir() };
-    service::block_on(service::serve_filters(serve, filters::all(), |address| {
+    let listen = ListenConfig::new(([127, 0, 0, 1], 0), config());
+    runtime::block_on(Server::new(listen, std::env::temp_dir()).with_filters(filters::all()).serve(|address| {
         println!("{address}");
         let _ = std::io::stdout().flush();
     }))?;

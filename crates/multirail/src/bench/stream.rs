@@ -1,17 +1,20 @@
-//! Messages one way, one behind the other, for some time: what PSockets measures (paper, section 4), and what a bulk transfer
-//! sees.
+//! Messages one way, one behind the other, for some time: what PSockets measures (paper, section
+//! 4), and what a bulk transfer sees.
 
-use super::{Bench, MAX_MESSAGE_BYTES};
-use crate::error::{Error, Result};
-use crate::payload::VecSink;
-use crate::service::{self, Request};
-use crate::{Session, Strategy};
+use super::pingpong::Bench;
+use super::request::{BENCH, BenchRequest};
+use multirail_net::Strategy;
+use multirail_net::error::{Error, Result};
+use multirail_net::payload::VecSink;
+use multirail_net::probe::MAX_MESSAGE_BYTES;
+use multirail_net::{Session, request};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// The transfer is cut into intervals of this length.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// No transfer lasts longer: the receiver keeps a number for each interval, and tells them in one message.
+/// No transfer lasts longer: the receiver keeps a number for each interval, and tells them in one
+/// message.
 pub const MAX_STREAM: Duration = Duration::from_secs(600);
 
 /// One transfer.
@@ -21,7 +24,8 @@ pub struct Streamed {
     pub bytes: u64,
     /// From the first byte sent to the receiver's word that it has the last.
     pub elapsed_s: f64,
-    /// Bytes that the receiver's application got in each [`INTERVAL`] since its first message. The last is cut short.
+    /// Bytes that the receiver's application got in each [`INTERVAL`] since its first message. The
+    /// last is cut short.
     pub interval_bytes: Vec<u64>,
     /// Connections that were up at the end of each [`INTERVAL`], on all rails.
     pub interval_channels: Vec<u32>,
@@ -30,7 +34,7 @@ pub struct Streamed {
 }
 
 impl Streamed {
-    /// In 10⁶ bit/s.
+    /// The rate in 10⁶ bit/s.
     pub fn rate_mbit_s(&self) -> f64 {
         8.0 * self.bytes as f64 / 1e6 / self.elapsed_s
     }
@@ -65,11 +69,19 @@ pub(crate) async fn absorb(session: &mut Session, message_bytes: u64) -> Result<
         received.interval_bytes[interval] += n;
         received.bytes += n;
     }
-    service::send(session, &received).await
+    request::send(session, &received).await
 }
 
 impl Bench {
     /// Sends messages of `message_bytes` one behind the other for `time`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the session.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel-safe: end the benchmark after dropping the future.
     pub async fn stream(
         &mut self,
         message_bytes: u64,
@@ -80,7 +92,7 @@ impl Bench {
         self.session.set_strategy(strategy, fragment_bytes);
         let cpu = self.both_cpu_s().await?;
         self.buffer.resize(message_bytes as usize, 0);
-        service::send(&mut self.session, &Request::Absorb { message_bytes }).await?;
+        request::send_request(&mut self.session, BENCH, &BenchRequest::Absorb { message_bytes }).await?;
         let started = Instant::now();
         let mut interval_channels = Vec::new();
         while started.elapsed() < time.min(MAX_STREAM) {
@@ -90,7 +102,7 @@ impl Bench {
             }
         }
         self.session.send(&[]).await?;
-        let received: Received = service::receive(&mut self.session).await?;
+        let received: Received = request::receive(&mut self.session).await?;
         let elapsed_s = started.elapsed().as_secs_f64();
         let cpu_s = self.both_cpu_s().await? - cpu;
         let Received { bytes, interval_bytes } = received;

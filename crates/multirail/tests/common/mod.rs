@@ -1,11 +1,15 @@
-//! What the tests of sessions share: randomness by seed, bounded waiting, pairs of sessions, and a peer that does only what
-//! it is told.
+//! What the tests of sessions share: random numbers, bounded waiting, pairs of sessions, and a peer
+//! that does only what a test says.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use multirail::handshake::{self, PROTOCOL_VERSION, Purpose, SessionId, Token};
+pub mod served;
+
+use multirail::handshake::raw::{self, Joined};
+use multirail::handshake::{PROTOCOL_VERSION, Purpose};
 use multirail::payload::VecSink;
 use multirail::session::{Accepted, ListenConfig, Listener};
-use multirail::{Config, Error, Session};
+use multirail::{Config, Error, Session, Token};
+pub use multirail_proto::rng::Rng;
 use multirail_proto::wire::{Control, Frame, packet};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +20,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Waits for `future`, but not for ever: a test fails rather than hang.
+/// Waits for `future` with a time limit, so that a test fails instead of hanging.
 pub async fn bounded<T>(what: impl AsRef<str>, seconds: u64, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(Duration::from_secs(seconds), future).await {
         Ok(done) => done,
@@ -24,42 +28,17 @@ pub async fn bounded<T>(what: impl AsRef<str>, seconds: u64, future: impl Future
     }
 }
 
-/// SplitMix64.
-#[derive(Debug, Clone)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
-/// The seed of this run: `MULTIRAIL_TEST_SEED`, or the one given. Printed, so that a failure can be had again.
-pub fn seed(default: u64) -> u64 {
-    let seed = std::env::var("MULTIRAIL_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
-    println!("seed {seed} (MULTIRAIL_TEST_SEED={seed} repeats it)");
-    seed
-}
-
-/// A message whose every byte depends on its number and place.
+/// A message in which every byte depends on the number and the position.
 pub fn pattern(number: u64, bytes: usize) -> Vec<u8> {
-    let mut rng = Rng(number);
+    let mut rng = Rng::new(number);
     let mut message = vec![0; bytes];
     for chunk in message.chunks_mut(8) {
-        chunk.copy_from_slice(&rng.next().to_le_bytes()[..chunk.len()]);
+        chunk.copy_from_slice(&rng.next_u64().to_le_bytes()[..chunk.len()]);
     }
     message
 }
 
-/// Where two messages differ, in few words.
+/// Describes where two messages differ.
 pub fn assert_same(got: &[u8], wanted: &[u8], what: &str) {
     assert_eq!(got.len(), wanted.len(), "{what}: length");
     if let Some(at) = (0..got.len()).find(|i| got[*i] != wanted[*i]) {
@@ -72,11 +51,10 @@ pub fn token() -> Token {
 }
 
 pub async fn listen(session: Config) -> Listener {
-    let address = "127.0.0.1:0".parse().expect("an address");
-    Listener::bind(ListenConfig { address, insecure_no_token: false, session }).await.expect("a listener")
+    Listener::bind(ListenConfig::new(([127, 0, 0, 1], 0), session)).await.expect("a listener")
 }
 
-/// The next session that was let in, started here.
+/// The next admitted session, started in this runtime.
 pub async fn accept(listener: &mut Listener) -> Session {
     match bounded("a session to be let in", 10, listener.accept()).await {
         Ok(Accepted::Session(new)) => new.start(),
@@ -88,12 +66,12 @@ pub async fn accept(listener: &mut Listener) -> Session {
 pub async fn pair(config: Config) -> (Session, Session, Listener) {
     let mut listener = listen(config.clone()).await;
     let address = listener.address().to_string();
-    // The server's side must run for the client to be told its ports.
+    // The server must run so that the client receives its ports.
     let (client, server) = tokio::join!(Session::connect(&address, config), accept(&mut listener));
     (client.expect("a session"), server, listener)
 }
 
-/// Sends a message one way and back, and compares.
+/// Sends a message there and back, and compares.
 pub async fn round_trip(client: &mut Session, server: &mut Session, number: u64, bytes: usize) {
     let message = pattern(number, bytes);
     one_way(client, server, &message).await;
@@ -108,21 +86,26 @@ async fn one_way(from: &mut Session, to: &mut Session, message: &[u8]) {
     assert_same(&sink.bytes, message, "a round trip");
 }
 
-/// A peer that passed the handshake, and from then on does only what the test says.
+/// The configuration of both sides where a test makes the bytes of one of them.
+pub fn plaintext() -> Config {
+    Config::new().plaintext(true)
+}
+
+/// A peer that passed the handshake and then sends only what the test sends, in plaintext.
 pub struct Raw {
     pub control: TcpStream,
-    pub session: SessionId,
+    pub session: raw::Session,
     pub address: SocketAddr,
-    pub token: Option<Token>,
     heard: Vec<u8>,
 }
 
 impl Raw {
-    /// Opens a session; no data channel yet.
+    /// Opens a session without a data channel.
     pub async fn open(address: SocketAddr, token: Option<Token>) -> Self {
         let mut control = TcpStream::connect(address).await.expect("a connection");
-        let session = handshake::connect(&mut control, token.as_ref(), Purpose::New).await.expect("a handshake");
-        Self { control, session, address, token, heard: Vec::new() }
+        let config = plaintext().token(token);
+        let session = raw::Session::open(&mut control, &config, Purpose::New).await.expect("a handshake");
+        Self { control, session, address, heard: Vec::new() }
     }
 
     pub async fn channel(&self, channel: u32) -> TcpStream {
@@ -130,9 +113,15 @@ impl Raw {
     }
 
     pub async fn try_channel(&self, channel: u32, replaces: Option<u32>) -> Result<TcpStream, Error> {
+        self.join(Joined::Data { channel, rail: 0, replaces }).await
+    }
+
+    /// Opens a further connection of the session.
+    pub async fn join(&self, joined: Joined) -> Result<TcpStream, Error> {
         let mut stream = TcpStream::connect(self.address).await.expect("a connection");
-        let purpose = Purpose::Data { session: self.session, channel, rail: 0, replaces };
-        handshake::connect(&mut stream, self.token.as_ref(), purpose).await?;
+        self.session.join(&mut stream, joined).await?;
+        // The other side takes it as a part of the session when it has this side's proof.
+        tokio::time::sleep(Duration::from_millis(20)).await;
         Ok(stream)
     }
 
@@ -157,7 +146,7 @@ impl Raw {
         }
     }
 
-    /// Why the other side gave up, as it says itself.
+    /// The other side's reason for giving up.
     pub async fn hear_abort(&mut self) -> Option<String> {
         while let Some(packet) = self.hear().await {
             if let Control::Abort { reason } = packet {
@@ -168,7 +157,7 @@ impl Raw {
     }
 }
 
-/// Frames as they travel.
+/// Encodes frames.
 pub fn frames(frames: &[Frame]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for frame in frames {
@@ -187,7 +176,18 @@ pub fn whole(message: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Has `stream` end with a reset, as when the peer's machine lost the connection, and not with an end of stream.
+/// Lets this process open this many files, as far as its hard limit allows.
+pub fn allow_files(count: u64) {
+    // SAFETY: both calls get a valid rlimit.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = limit.rlim_max.min(limit.rlim_cur.max(count));
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+    }
+}
+
+/// Makes `stream` end with a reset, as if the peer's machine had lost the connection.
 pub fn reset(stream: TcpStream) {
     let stream = stream.into_std().expect("a stream");
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("linger");
@@ -195,10 +195,11 @@ pub fn reset(stream: TcpStream) {
 
 pub const MAGIC: [u8; 8] = *b"mltirail";
 
-/// A good first packet of a handshake.
+/// A good first packet of a handshake, for plaintext.
 pub fn hello() -> Vec<u8> {
     let mut bytes = Vec::new();
-    packet::encode(&(MAGIC, PROTOCOL_VERSION, Purpose::New, [7u8; 32]), &mut bytes);
+    let open_in_plaintext = (0u32, true, true, None::<[u8; 32]>);
+    packet::encode(&(MAGIC, PROTOCOL_VERSION, open_in_plaintext, [7u8; 32]), &mut bytes);
     bytes
 }
 

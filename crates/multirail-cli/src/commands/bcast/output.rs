@@ -1,16 +1,19 @@
-//! What is printed: the plan, and what became of each host.
+//! The output of `bcast`: the plan, and the outcome of each host.
 
-use super::{BcastArgs, Ready};
+use super::args::BcastArgs;
+use super::ready::Ready;
+use crate::escape::one_line;
 use crate::printer::Printer;
 use multirail::multicast::hosts::grouping::Decided;
 use multirail::multicast::{Outcome, Summary};
-use multirail_proto::multicast::{Members, bound};
+use multirail_proto::multicast::Members;
+use multirail_proto::multicast::plan::bound;
 use multirail_proto::units::{format_size, rate_mbit_s};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Lines of hosts shown to people; JSON has all.
+/// The most hosts that are listed as text. JSON output lists all.
 const MAX_LINES: usize = 100;
 
 /// Bytes from one cluster to another.
@@ -21,7 +24,7 @@ pub struct Wan {
     pub bytes: u64,
 }
 
-/// The traffic between clusters, pairs without any left out.
+/// The traffic between clusters, without pairs that exchanged nothing.
 pub fn wan(clusters: &[String], bytes: &[Vec<u64>]) -> Vec<Wan> {
     let mut pairs = Vec::new();
     for (from, row) in clusters.iter().zip(bytes) {
@@ -48,7 +51,7 @@ struct SummaryRow {
     root_cluster: String,
     hosts: Vec<HostRow>,
     wan: Vec<Wan>,
-    /// How often the data crossed from a cluster to another.
+    /// How many copies of the data crossed from one cluster to another.
     wan_copies: f64,
 }
 
@@ -64,7 +67,7 @@ struct HostRow {
     complaints: Vec<String>,
 }
 
-/// Prints what became of the broadcast; 0 if every host has the whole.
+/// Prints the outcome of the broadcast; returns exit code 0 if every host is complete.
 pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Printer) -> ExitCode {
     let names = &ready.clusters.names;
     let mut told = summary.hosts.iter();
@@ -72,7 +75,7 @@ pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Pri
         .map(|(address, entry)| match address {
             Err(why) => HostRow::left_out(entry.shown(), why),
             Ok(address) => match told.next() {
-                None => HostRow::left_out(address.clone(), "nothing is known of it; please report this"),
+                None => HostRow::left_out(address.clone(), "its outcome is unknown; please report this"),
                 Some(host) => HostRow {
                     address: address.clone(),
                     cluster: names.get(host.cluster as usize).cloned(),
@@ -131,15 +134,15 @@ impl HostRow {
 }
 
 impl SummaryRow {
-    /// Names those that have not the whole, and those that others complain of.
+    /// Lists incomplete hosts and the complaints about hosts.
     fn explain(&self, printer: &Printer) {
         let failed = self.hosts.iter().filter_map(|host| Some((host, host.reason.as_ref()?)));
         for (host, why) in failed.take(MAX_LINES) {
             let held = match host.held_bytes {
                 0 => String::new(),
-                bytes => format!(" (it has {}, and the same command goes on from there)", format_size(bytes)),
+                bytes => format!(" (it has {}; the same command continues from there)", format_size(bytes)),
             };
-            printer.note(format!("error: {} has not the whole{held}: {why}", host.address));
+            printer.note(format!("error: {} is incomplete{held}: {why}", host.address));
         }
         if self.failed > MAX_LINES {
             printer.note(format!("... and {} more", self.failed - MAX_LINES));
@@ -153,7 +156,7 @@ impl SummaryRow {
 
     fn line(&self) -> String {
         let mut line = format!(
-            "{} of {} hosts have all {} in {:.1} s, {:.0} Mbit/s by {}",
+            "{} of {} hosts are complete: {} in {:.1} s, {:.0} Mbit/s by {}",
             self.complete,
             self.hosts.len(),
             format_size(self.bytes),
@@ -192,7 +195,7 @@ struct PlanCluster {
     hosts: usize,
 }
 
-/// What was measured between the hosts of two clusters, or of one: medians.
+/// The medians of what was measured between the hosts of two clusters, or of one.
 #[derive(Serialize)]
 struct Between {
     from: String,
@@ -202,7 +205,7 @@ struct Between {
     rate_mbit_s: Option<f64>,
 }
 
-/// Prints who takes part and what lies between them.
+/// Prints the hosts, the clusters and the measured links between them.
 pub fn plan(args: &BcastArgs, ready: &Ready, printer: &Printer) -> anyhow::Result<()> {
     let (names, of) = (&ready.clusters.names, &ready.clusters.of);
     let name = |member: usize| names[of[member] as usize].clone();
@@ -298,13 +301,13 @@ impl PlanRow {
             lines.push(format!("no method is faster than {bound:.1} Mbit/s over these links"));
         }
         for (host, why) in self.hosts.iter().filter_map(|h| Some((h, h.reason.as_ref()?))).take(MAX_LINES) {
-            lines.push(format!("{} is not there: {why}", host.address));
+            lines.push(format!("{} is absent: {}", host.address, one_line(why)));
         }
         lines.join("\n")
     }
 }
 
-/// `12.3 s`, or minutes and hours.
+/// Formats a time as `12.3 s`, or in minutes and hours.
 pub fn format_time(time: Duration) -> String {
     match time.as_secs() {
         0..=59 => format!("{:.0} s", time.as_secs_f64()),

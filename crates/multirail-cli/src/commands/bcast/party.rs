@@ -1,36 +1,36 @@
-//! Who takes part: the command line, Slurm and Kubernetes are asked, names are looked up.
+//! The hosts of the broadcast, from the command line, Slurm or Kubernetes.
 
-use super::{BcastArgs, read};
+use super::args::{BcastArgs, read};
 use crate::usage::Usage;
 use anyhow::Context;
-use multirail::multicast::hosts::{Clustering, Entry, Party, Place, kubernetes, parse_file, parse_list, slurm};
-use multirail::rails::ports::local_ports;
+use multirail::multicast::hosts::{Clustering, Entry, EntryPosition, Party, kubernetes, parse_file, parse_list, slurm};
+use multirail::rails::local_ports;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a name that has not all hosts yet.
+/// The interval between two lookups of a name that does not have all hosts yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What this process does.
+/// The role of this process.
 pub enum Role {
     /// It has the data.
     Root(Invited),
     /// It serves until the broadcast is over.
     Receiver,
-    /// Another one of its node does.
+    /// Another process on this node has the role.
     Spare,
 }
 
-/// The root, and those that shall have the data.
+/// The root and the hosts that receive.
 pub struct Invited {
     pub party: Party,
-    /// The receivers were started by the same command, for this broadcast.
+    /// Whether the same command started the receivers for this broadcast.
     pub attend: bool,
 }
 
-/// Asks the command line first, then the environment.
+/// Determines the role from the command line, or else from the environment.
 pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
     let env: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -39,7 +39,7 @@ pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
         let task = slurm::Task::from_env(&env).map_err(Usage::of)?;
         let task = task.ok_or_else(|| {
             Usage::of(
-                "who shall have it? Give --hosts FILE, --hosts ADDRESS,ADDRESS,..., or run it with srun in a Slurm job",
+                "no hosts are given; use --hosts FILE or --hosts ADDRESS,ADDRESS,..., or run the command with srun in a Slurm job",
             )
         })?;
         return match task.role {
@@ -47,7 +47,8 @@ pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
             slurm::Role::Receiver => Ok(Role::Receiver),
             slurm::Role::Root => {
                 let entries = task.nodes.iter().enumerate();
-                let entries = entries.map(|(number, node)| Entry::named(node, Place::Item(number + 1))).collect();
+                let entries =
+                    entries.map(|(number, node)| Entry::named(node, EntryPosition::Item(number + 1))).collect();
                 let party = Party::with_first(with_port(entries, args.port)).map_err(Usage::of)?;
                 Ok(Role::Root(Invited { party, attend: true }))
             }
@@ -68,7 +69,7 @@ pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
             (parse_file(&text).map_err(|error| Usage::of(format!("{hosts}: {error}")))?, false)
         }
         None => {
-            let hint = "; a file of that name is not there";
+            let hint = "; there is no file of that name";
             let hint = if hosts.contains(',') { "" } else { hint };
             (parse_list(hosts).map_err(|error| Usage::of(format!("--hosts: {error}{hint}")))?, false)
         }
@@ -78,7 +79,7 @@ pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
 }
 
 impl Invited {
-    /// The clusters that somebody has given: of the root, then of the receivers.
+    /// The given clusters: of the root, then of the receivers.
     pub async fn clusters(&self, args: &BcastArgs) -> anyhow::Result<Option<Clustering>> {
         if let Some(text) = &args.clusters {
             return Ok(Some(self.party.clusters_of_list(text).map_err(Usage::of)?));
@@ -120,7 +121,7 @@ async fn look_up(address: &str) -> anyhow::Result<IpAddr> {
     found.map(|a| a.ip().to_canonical()).next().with_context(|| format!("{address} has no address"))
 }
 
-/// The hosts behind a name; waits for as many as shall be there.
+/// The hosts behind a name. Waits until there are as many as required.
 async fn look_up_all(service: &kubernetes::Service, args: &BcastArgs) -> anyhow::Result<Vec<Entry>> {
     let end = Instant::now() + Duration::from_secs(args.wait.into());
     let wanted = args.wait_hosts.unwrap_or(1);
@@ -132,7 +133,7 @@ async fn look_up_all(service: &kubernetes::Service, args: &BcastArgs) -> anyhow:
             let found = found.with_context(|| format!("looking up {}", service.name))?;
             anyhow::ensure!(
                 count >= wanted,
-                "{} has {count} addresses, and --wait-hosts wants {wanted}; do the others run, and does the service publish \
+                "{} has {count} addresses, but --wait-hosts requires {wanted}; do the others run, and does the service publish \
                  addresses that are not ready?",
                 service.name
             );
@@ -149,6 +150,6 @@ fn address_towards(other: IpAddr) -> anyhow::Result<IpAddr> {
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = std::net::UdpSocket::bind((any, 0)).and_then(|s| s.connect((other, 9)).map(|()| s));
-    let own = socket.and_then(|s| s.local_addr()).with_context(|| format!("there is no way to {other}"))?;
+    let own = socket.and_then(|s| s.local_addr()).with_context(|| format!("there is no route to {other}"))?;
     Ok(own.ip())
 }

@@ -1,6 +1,8 @@
-//! A running broadcast: a line for each cluster, then the slowest host and what crossed between clusters.
+//! The progress of a broadcast: a line for each cluster, then the slowest host and the traffic
+//! between clusters.
 
 use super::output::{Wan, format_time, wan};
+use crate::escape;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use multirail::multicast::{HostState, Progress, Snapshot};
 use multirail_proto::units::format_size;
@@ -12,22 +14,24 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(250);
-/// Lines that stay, and objects, come less often.
+/// Permanent lines and objects are printed at a longer interval.
 const TELL_EVERY: u32 = 4;
-/// Weight of the newest interval in a rate: it follows within seconds, and does not flicker.
+/// The weight of the newest interval in a displayed rate. It follows a change within seconds and
+/// does not flicker.
 const NEWEST: f64 = 0.2;
-/// Further clusters are in the last line's figures only.
+/// The most clusters with a line. The last line includes the others.
 const MAX_BARS: usize = 16;
-/// Pairs of clusters shown to people, the busiest first.
+/// The most pairs of clusters in the text, the busiest first.
 const MAX_PAIRS: usize = 6;
 
-/// Progress that is shown until this is dropped.
+/// The progress display, until it is dropped.
 pub struct Shown {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Shows bars if stderr is a terminal; with `always` lines on stderr, or objects on stdout if `json`.
+/// Shows bars if stderr is a terminal; with `always`, lines on stderr, or objects on stdout if
+/// `json`.
 pub fn show(progress: Arc<Progress>, clusters: Vec<String>, always: bool, json: bool) -> Shown {
     let terminal = std::io::stderr().is_terminal();
     if !always && !terminal {
@@ -61,12 +65,12 @@ impl Drop for Shown {
     }
 }
 
-/// A moment of a broadcast, as it is shown.
+/// A snapshot of a broadcast, as it is shown.
 #[derive(Debug, Serialize)]
 struct Now {
     seconds: f64,
     bytes: u64,
-    /// Read and hashed before anything is sent.
+    /// Bytes that were read and hashed before the first was sent.
     hashed_bytes: u64,
     clusters: Vec<ClusterNow>,
     slowest: Option<Slowest>,
@@ -81,9 +85,9 @@ struct ClusterNow {
     complete: usize,
     waiting: usize,
     failed: usize,
-    /// Of what its hosts shall have; hosts that failed are not counted.
+    /// The share of the data that its hosts hold, without failed hosts.
     share: f64,
-    /// The mean of its hosts.
+    /// The mean rate of its hosts.
     rate_mbit_s: f64,
 }
 
@@ -93,7 +97,7 @@ struct Slowest {
     share: f64,
 }
 
-/// What was seen last, for rates.
+/// The previous values, for rates.
 struct View {
     clusters: Vec<String>,
     seconds: f64,
@@ -159,7 +163,7 @@ impl View {
             cluster.share /= count;
             cluster.rate_mbit_s /= count;
         }
-        // A cluster of nobody but the root has nothing to show.
+        // A cluster that contains only the root has nothing to show.
         clusters.retain(|c| c.hosts > 0);
         let eta = slowest.and_then(|(share, _, rate)| (rate > 0.0).then(|| (1.0 - share) * total / rate));
         Now {
@@ -176,14 +180,14 @@ impl View {
 
 impl ClusterNow {
     fn line(&self) -> String {
-        // What is complete has no rate any more, only the memory of one.
+        // For complete clusters the average of rates would only show the past.
         let rate = match self.complete + self.failed < self.hosts {
-            true => format!("{:>7.0} Mbit/s a host", self.rate_mbit_s),
+            true => format!("{:>7.0} Mbit/s per host", self.rate_mbit_s),
             false => format!("{:>21}", "-"),
         };
         let (share, complete, hosts) = (100.0 * self.share, self.complete, self.hosts);
         let mut line = format!("{:<12} {share:>3.0} %  {rate}  {complete} of {hosts} hosts complete", self.name);
-        for (count, what) in [(self.waiting, "waited for"), (self.failed, "failed")] {
+        for (count, what) in [(self.waiting, "waiting"), (self.failed, "failed")] {
             if count > 0 {
                 line += &format!(", {count} {what}");
             }
@@ -214,14 +218,16 @@ impl Now {
         parts.join("; ")
     }
 
-    /// Lines that stay.
+    /// Prints permanent lines.
     fn tell(&self, json: bool) {
         if json {
-            let _ = writeln!(std::io::stdout(), "{}", serde_json::json!({ "progress": self }));
+            let object = serde_json::json!({ "progress": self }).to_string();
+            let _ = writeln!(std::io::stdout(), "{}", escape::json(&object));
             return;
         }
         let lines = self.clusters.iter().take(MAX_BARS).map(ClusterNow::line).chain([self.last_line()]);
-        let _ = writeln!(std::io::stderr(), "{}", lines.collect::<Vec<_>>().join("\n"));
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        let _ = writeln!(std::io::stderr(), "{}", escape::lines(&lines));
     }
 }
 
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_a_cluster_and_the_slowest_host() {
+    fn clusters_have_a_line_and_the_slowest_host_is_named() {
         let mut view = View::new(["a", "b", "root"].map(str::to_owned).to_vec());
         let failed = HostState::Failed("no".to_owned());
         view.update(&snapshot(0, &[("x", 0, 0, HostState::Running), ("y", 1, 0, HostState::Running)]));
@@ -291,12 +297,12 @@ mod tests {
         let slowest = now.slowest.as_ref().unwrap();
         assert_eq!((slowest.address.as_str(), slowest.share, now.eta_seconds), ("y", 0.25, Some(3.0)));
         assert_eq!(now.clusters[0].line(), "a            100 %                      -  1 of 1 hosts complete");
-        assert!(now.clusters[1].line().ends_with("0 of 3 hosts complete, 1 waited for, 1 failed"));
+        assert!(now.clusters[1].line().ends_with("0 of 3 hosts complete, 1 waiting, 1 failed"));
         assert_eq!(now.last_line(), "slowest y 25 %; 3 s left; a>b 500 B");
     }
 
     #[test]
-    fn before_anything_is_sent_reading_is_shown() {
+    fn reading_is_shown_before_sending() {
         let now = View::new(vec!["a".to_owned()]).update(&Snapshot { hashed_bytes: 2048, ..Snapshot::default() });
         assert_eq!((now.last_line(), now.eta_seconds), ("reading: 2 KiB".to_owned(), None));
     }

@@ -1,6 +1,8 @@
-//! `multirail bench --pattern stream`: messages one way, one behind the other.
+//! `multirail bench --pattern stream`: messages one way without a pause.
 
-use super::{BenchArgs, Line, host_address, median};
+use super::super::host_address;
+use super::args::{BenchArgs, Line};
+use super::median::median;
 use crate::printer::Printer;
 use anyhow::{Context, bail};
 use multirail::bench::{Bench, INTERVAL, Streamed};
@@ -10,7 +12,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// One strategy at one size.
+/// The result of one strategy at one size.
 #[derive(Serialize)]
 struct Row {
     pattern: &'static str,
@@ -44,10 +46,11 @@ pub(super) async fn measure(args: &BenchArgs, printer: &Printer) -> anyhow::Resu
             let mut results = Vec::new();
             let mut rails = Vec::new();
             for _ in 0..args.repeat {
-                // A session for each: the number of channels is then found anew.
+                // Each repeat has a session of its own, which determines the number of channels
+                // again.
                 let config = args.session.config()?;
                 let session = Session::connect(&host_address(&args.host)?, config.clone()).await?;
-                let mut bench = Bench::new(session, config.token.as_ref()).await?;
+                let mut bench = Bench::new(session, &config).await?;
                 let streamed = bench.stream(message_bytes, time, strategy, args.session.fragment_bytes).await;
                 results.push(streamed.with_context(|| format!("{strategy} of {}", format_size(message_bytes)))?);
                 rails = bench.rails();
@@ -63,7 +66,7 @@ pub(super) async fn measure(args: &BenchArgs, printer: &Printer) -> anyhow::Resu
 fn summarize(strategy: Strategy, message_bytes: u64, results: &[Streamed], rails: usize, channels: u32) -> Row {
     let rates: Vec<f64> = results.iter().map(Streamed::rate_mbit_s).collect();
     let gib = |r: &Streamed| r.bytes as f64 / f64::from(1 << 30);
-    // Of the last repeat: intervals of several do not belong together.
+    // Intervals are those of the last repeat. Those of different repeats cannot be combined.
     let last = results.last();
     let mbit_s = |bytes: &u64| 8.0 * *bytes as f64 / 1e6 / INTERVAL.as_secs_f64();
     Row {

@@ -1,18 +1,20 @@
-//! `multirail bench --transports`: what can carry an edge of a pipeline, beside plain TCP.
+//! `multirail bench --transports`: the transports of pipeline edges, and plain TCP.
 
-use super::{BenchArgs, host_address, median};
+use super::super::host_address;
+use super::args::BenchArgs;
+use super::median::median;
 use crate::printer::Printer;
 use anyhow::Context;
 use multirail::bench::curve::{EFFORT, EdgeLine, Line, PlainLine, Point, point};
-use multirail::transport::{DEFAULT_LIMIT_BYTES, Transport};
+use multirail::pipeline::edge::{DEFAULT_LIMIT_BYTES, Transport};
 use multirail_proto::units::format_size;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// What is measured beside the transports.
+/// The name of the plain TCP line.
 const PLAIN: &str = "plain-tcp";
 
-/// One transport at one size.
+/// The result of one transport at one size.
 #[derive(Serialize)]
 struct Row {
     transport: &'static str,
@@ -35,7 +37,7 @@ pub(super) fn measure(args: &BenchArgs, wanted: &[Transport], printer: &Printer)
     }
     let config = args.session.config()?;
     let host = host_address(&args.host)?;
-    let plain: Box<dyn Line> = Box::new(PlainLine::dial(&host, config.token.as_ref())?);
+    let plain: Box<dyn Line> = Box::new(PlainLine::dial(&host, &config)?);
     let mut lines = vec![(PLAIN, plain)];
     for &transport in wanted {
         let line = EdgeLine::dial(&host, &config, Some(transport)).with_context(|| transport.name())?;
@@ -48,7 +50,7 @@ pub(super) fn measure(args: &BenchArgs, wanted: &[Transport], printer: &Printer)
     for &message_bytes in &args.sizes {
         let mut measured: Vec<Vec<Point>> = lines.iter().map(|_| Vec::new()).collect();
         for repeat in 0..args.repeat as usize {
-            // Each round begins with another line, so that none is always the one behind the same neighbour.
+            // Each repeat begins with another line, so that no line always follows the same one.
             for turn in 0..lines.len() {
                 let at = (repeat + turn) % lines.len();
                 let (name, line) = &mut lines[at];

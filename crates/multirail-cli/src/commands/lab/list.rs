@@ -1,11 +1,12 @@
-//! What is known of labs, as rows: of hosts, of their ports, of rails, and of links between clusters.
+//! `multirail lab list`, and the rows that `lab up` and `lab set` print: hosts, ports, rails and
+//! links.
 
 use crate::printer::Printer;
 use anyhow::Context;
 use clap::Args;
 use multirail_lab::{
-    Carried, Delay, Host, Lab, LinkDirection, LinkState, Loss, PortStatus, Queue, Rail, Rate, Summary, Topology,
-    WanCounters,
+    Delay, Lab, LabHost, LabRail, LabSummary, LinkDirection, LinkState, Loss, PortStatus, Queue, Rate, Topology,
+    TrafficCounters, WanCounters,
 };
 use serde::Serialize;
 
@@ -22,17 +23,17 @@ pub fn run(printer: &Printer) -> anyhow::Result<()> {
     labs.iter().try_for_each(|lab| print(lab, printer))
 }
 
-/// One host and its addresses, in the order of the rails.
+/// A host and its addresses, in the order of the rails.
 #[derive(Serialize)]
 struct HostRow<'a> {
     kind: &'static str,
     lab: &'a str,
     host: &'a str,
     namespace: String,
-    /// Where the host is in a cluster.
+    /// The cluster of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<&'a str>,
-    /// In its cluster.
+    /// The address of the host in its cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     ports: Vec<PortRow>,
@@ -53,7 +54,7 @@ struct RailRow<'a> {
     rail: usize,
     hosts: Vec<&'a str>,
     rate_mbit_s: Option<f64>,
-    /// Where single hosts have their own.
+    /// The rates of hosts that have their own.
     rates_mbit_s: std::collections::BTreeMap<&'a str, f64>,
     delay_ms: Option<f64>,
     jitter_ms: Option<f64>,
@@ -61,11 +62,11 @@ struct RailRow<'a> {
     queue: Option<Queue>,
     mtu_bytes: u32,
     link: LinkState,
-    /// Of each direction of a WAN that this machine's kernel did not make itself.
+    /// The counters of each direction of a WAN, unless the kernel emulates it.
     counters: Vec<&'a WanCounters>,
 }
 
-pub fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
+pub fn print(summary: &LabSummary, printer: &Printer) -> anyhow::Result<()> {
     let Some(topology) = &summary.topology else {
         #[derive(Serialize)]
         struct LeftoverRow<'a> {
@@ -73,7 +74,7 @@ pub fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
             lab: &'a str,
         }
         printer.row(&LeftoverRow { kind: "leftover", lab: &summary.name }, |row| {
-            format!("lab {0}: half-made; `multirail lab down --name {0}` removes it", row.lab)
+            format!("lab {0}: incomplete; `multirail lab down --name {0}` removes it", row.lab)
         });
         return Ok(());
     };
@@ -93,7 +94,7 @@ pub fn print(summary: &Summary, printer: &Printer) -> anyhow::Result<()> {
     print_links(&lab, printer, |_, _| true)
 }
 
-/// A port of a host, with what it carried.
+/// A port of a host with its counters.
 #[derive(Serialize)]
 struct PortStatusRow<'a> {
     kind: &'static str,
@@ -102,7 +103,7 @@ struct PortStatusRow<'a> {
     status: &'a PortStatus,
 }
 
-/// The ports that are wanted.
+/// Prints the ports that the predicate selects.
 pub fn print_ports(lab: &Lab, printer: &Printer, wanted: impl Fn(&PortStatus) -> bool) -> anyhow::Result<()> {
     for status in lab.ports()?.iter().filter(|status| wanted(status)) {
         printer.row(&PortStatusRow { kind: "port", lab: lab.name(), status }, |row| port_text(row.status));
@@ -113,16 +114,17 @@ pub fn print_ports(lab: &Lab, printer: &Printer, wanted: impl Fn(&PortStatus) ->
 fn port_text(status: &PortStatus) -> String {
     let PortStatus { host, port, mac, rate_mbit_s, link, sent, received, .. } = status;
     let rate = rate_mbit_s.map_or("unshaped".to_owned(), |rate| format!("{rate} Mbit/s"));
-    let carried =
-        |Carried { bytes, packets, drops }: &Carried| format!("{bytes} bytes in {packets} packets, {drops} lost");
+    let carried = |TrafficCounters { bytes, packets, drops, .. }: &TrafficCounters| {
+        format!("{bytes} bytes in {packets} packets, {drops} lost")
+    };
     let (state, sent, received) = (state_text(*link), carried(sent), carried(received));
     format!("  {host}:{port}  {mac}, {rate}{state}\n    sent {sent}\n    received {received}")
 }
 
-/// A rail, a link, or the ports of all hosts that lead to a switch.
+/// Prints a rail, a link, or the ports of all hosts to one switch.
 pub fn print_rail(
     lab: &Lab,
-    summary: &Summary,
+    summary: &LabSummary,
     topology: &Topology,
     rail: usize,
     printer: &Printer,
@@ -138,15 +140,15 @@ pub fn print_rail(
     Ok(())
 }
 
-/// The links between clusters that are wanted.
+/// Prints the links between clusters that the predicate selects.
 pub fn print_links(lab: &Lab, printer: &Printer, wanted: impl Fn(&str, &str) -> bool) -> anyhow::Result<()> {
     print_some_links(lab, printer, |direction| wanted(&direction.from, &direction.to))
 }
 
 fn print_some_links(lab: &Lab, printer: &Printer, wanted: impl Fn(&LinkDirection) -> bool) -> anyhow::Result<()> {
     let summary = lab.summary()?;
-    let topology = summary.topology.as_ref().context("the lab has just gone")?;
-    // The directions of a link stand together.
+    let topology = summary.topology.as_ref().context("the lab has been taken down")?;
+    // The two directions of a link are adjacent.
     for directions in lab.link_directions()?.chunk_by(|one, other| one.rail == other.rail) {
         if let [there, ..] = directions
             && directions.iter().any(&wanted)
@@ -197,9 +199,9 @@ fn link_text(row: &LinkRow<'_>) -> String {
 
 fn host_row<'a>(
     lab: &'a Lab,
-    summary: &'a Summary,
+    summary: &'a LabSummary,
     topology: &'a Topology,
-    host: &'a Host,
+    host: &'a LabHost,
 ) -> anyhow::Result<HostRow<'a>> {
     let mut ports = Vec::new();
     for (rail, wanted) in topology.rails.iter().enumerate() {
@@ -223,14 +225,19 @@ fn host_text(row: &HostRow<'_>) -> String {
         let addresses: Vec<&str> = [&port.ipv4, &port.ipv6].into_iter().flatten().map(String::as_str).collect();
         format!("\n    {}  {}", port.port, addresses.join(" ")).trim_end().to_owned()
     };
-    let place = match (row.cluster, &row.address) {
+    let cluster = match (row.cluster, &row.address) {
         (Some(cluster), Some(address)) => format!("  {address}, cluster {cluster}"),
         _ => String::new(),
     };
-    format!("  host {} ({}){place}{}", row.host, row.namespace, row.ports.iter().map(port).collect::<String>())
+    format!("  host {} ({}){cluster}{}", row.host, row.namespace, row.ports.iter().map(port).collect::<String>())
 }
 
-fn rail_row<'a>(summary: &'a Summary, topology: &'a Topology, rail: usize, counters: &'a [WanCounters]) -> RailRow<'a> {
+fn rail_row<'a>(
+    summary: &'a LabSummary,
+    topology: &'a Topology,
+    rail: usize,
+    counters: &'a [WanCounters],
+) -> RailRow<'a> {
     let wanted = &topology.rails[rail];
     RailRow {
         kind: "rail",
@@ -276,6 +283,6 @@ fn state_text(state: LinkState) -> &'static str {
     }
 }
 
-fn joins(rail: &Rail, host: &Host) -> bool {
+fn joins(rail: &LabRail, host: &LabHost) -> bool {
     rail.hosts.is_empty() || rail.hosts.contains(&host.name)
 }

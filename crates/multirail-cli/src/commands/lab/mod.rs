@@ -1,7 +1,7 @@
-//! `multirail lab`: test networks from the command line.
+//! `multirail lab`: test networks on this machine.
 
-mod given;
 mod list;
+mod optional;
 mod play;
 mod set;
 mod target;
@@ -15,8 +15,9 @@ use serde::Serialize;
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-/// Make test networks on this machine: hosts that are network namespaces, joined by rails of a given rate, delay and
-/// loss, in clusters with links between them, or by several ports each to as many switches
+/// Create test networks on this machine: hosts are network namespaces, joined by rails with a rate,
+/// a delay and a loss, by clusters with links between them, or by several ports each to as many
+/// switches
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -49,10 +50,10 @@ enum LabCommand {
     Down(DownArgs),
 }
 
-/// The lab that is meant where no name is given.
+/// The name of a lab if none is given.
 const DEFAULT_NAME: &str = "default";
 
-/// Run a command on a host of a lab; its exit code is passed on
+/// Run a command on a host of a lab and return its exit code
 #[derive(Args)]
 #[command(after_help = "Example:\n  multirail lab exec b -- iperf3 -s -1 -B 10.77.0.2")]
 struct ExecArgs {
@@ -66,7 +67,7 @@ struct ExecArgs {
     name: String,
 }
 
-/// Take a lab down, also one that is half-made
+/// Take a lab down, also an incomplete one
 #[derive(Args)]
 #[command(after_help = "Example:\n  multirail lab down --all")]
 struct DownArgs {
@@ -110,14 +111,17 @@ fn down(args: DownArgs, printer: &Printer) -> anyhow::Result<()> {
             Ok(removed) => {
                 let row = DownRow { lab, namespaces: removed.namespaces, processes: removed.processes };
                 printer.row(&row, |row| match row.namespaces {
-                    0 => format!("lab {}: nothing was there", row.lab),
+                    0 => format!("lab {}: does not exist", row.lab),
                     count => format!("lab {}: {count} namespaces removed", row.lab),
                 });
                 if row.processes > 0 {
-                    printer.note(format!("{} processes were still in it; they go on without a network", row.processes));
+                    printer.note(format!(
+                        "{} processes in the lab have lost their network and continue to run",
+                        row.processes
+                    ));
                 }
             }
-            Err(error) => failures.push(format!("{lab}: {error}")),
+            Err(error) => failures.push(format!("{lab}: {:#}", anyhow::Error::from(error))),
         }
     }
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("; ")) }

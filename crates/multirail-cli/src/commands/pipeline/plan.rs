@@ -1,18 +1,18 @@
 //! `multirail pipeline plan`.
 
+use super::args::{Described, GroupArgs};
 use super::chunk::{self, Planned};
 use super::servers::with_servers;
-use super::{Described, GroupArgs};
 use crate::printer::Printer;
 use multirail::pipeline::DEFAULT_CHUNK_BYTES;
 use multirail_proto::units::format_size;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Show where the copies would be and which chunk would be chosen, and stop
+/// Show the hosts of all copies and the chunk, and run nothing
 #[derive(clap::Args)]
 #[command(
-    after_help = "With a [guarantee] in the file, a chain of empty filters on its hosts is rehearsed, which takes some seconds."
+    after_help = "If the file has a [guarantee], a chain of empty filters on its hosts is measured, which takes some seconds."
 )]
 pub struct PlanArgs {
     #[command(flatten)]
@@ -26,7 +26,7 @@ struct PlanRow {
     chunk_bytes: u64,
     /// `given`, `default` or `guarantee`.
     chunk_by: &'static str,
-    /// What was measured for a guarantee, and what it promises.
+    /// The measurements and the plan for a guarantee.
     planned: Option<Planned>,
 }
 
@@ -34,7 +34,7 @@ struct PlanRow {
 struct FilterRow {
     name: String,
     kind: String,
-    /// Of each copy.
+    /// The host of each copy.
     hosts: Vec<String>,
     stateless: bool,
 }
@@ -53,7 +53,8 @@ struct StreamRow {
 pub fn run(args: &PlanArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let described = args.group.read()?;
     let row = match chunk::is_measured(&described.description) {
-        // Nothing is begun that an interrupt must end: servers end when their stdin does, and this process has the other end.
+        // An interrupt needs no handling: this process holds the other end of the servers' stdin,
+        // and they end at its end.
         true => with_servers(&args.group, described, std::future::pending(), |described| {
             row(&described, chunk::plan(&described)?)
         })?,
@@ -103,14 +104,14 @@ impl PlanRow {
             lines.push(format!("{:<16} {:<10} {:>6}  {hosts}{stateless}", f.name, f.kind, f.hosts.len()));
         }
         for s in &self.streams {
-            let by = s.transport.as_deref().unwrap_or("whatever is best");
+            let by = s.transport.as_deref().unwrap_or("the best transport");
             lines.push(format!(
                 "{} -> {}: {}, window {}, {} edges, {} of them between hosts, by {by}",
                 s.from, s.to, s.schedule, s.window, s.edges, s.edges_between_hosts
             ));
         }
         if let Some(planned) = &self.planned {
-            let by = planned.transport.map_or("whatever is best".to_owned(), |t| t.to_string());
+            let by = planned.transport.map_or("the best transport".to_owned(), |t| t.to_string());
             lines.push(format!("rehearsed over {} by {by}:", planned.hosts.join(", ")));
             lines.push(format!("{:>10} {:>12} {:>10}", "message", "one way us", "MB/s"));
             for p in &planned.points {

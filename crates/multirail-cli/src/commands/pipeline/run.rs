@@ -1,13 +1,14 @@
 //! `multirail pipeline run`.
 
+use super::args::{Described, GroupArgs};
+use super::chunk;
 use super::servers::with_servers;
 use super::stall::Stall;
 use super::view::{Screen, UnitRow, View};
-use super::{Described, GroupArgs, chunk};
 use crate::interrupt;
 use crate::printer::Printer;
 use anyhow::Context as _;
-use multirail::pipeline::{Group, PipelineError, Running};
+use multirail::pipeline::{Group, PipelineError, RunningGroup};
 use multirail_proto::units::format_size;
 use std::future::Future;
 use std::pin::pin;
@@ -17,26 +18,26 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How often it looks at what the copies do, and whether it was interrupted.
+/// The interval between two checks of the copies and of interrupts.
 const TICK: Duration = Duration::from_millis(200);
-/// Objects come as often.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-/// How long all copies may take to give a unit of work up.
-const GIVE_UP_PATIENCE: Duration = Duration::from_secs(3);
+/// The interval between two progress objects in JSON mode.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// How long all copies may take to give up a unit of work.
+const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Start the filters, give them their units of work, and end them
+/// Start the filters, process the units of work, and end the filters
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  multirail pipeline run view.toml --hosts a=node1,b=node2 --token-file token\n\n\
-    Files and programs of filters on this host begin at the current directory, those of other hosts at what their servers serve. \
-    Other hosts run programs only if their servers were started with --allow-programs, or are started by --ssh. \
-    Exit code 1: a unit of work failed, the reason is on stderr; 2: the command line or the file was wrong.")]
+    Paths of files and programs are relative to the current directory on this host, and to the served folder on other hosts. \
+    Other hosts run programs only if their servers have the option --allow-programs, or if --ssh starts them. \
+    Exit codes: 1 a unit of work failed, with the reason on stderr; 2 a mistake in the command line or the file.")]
 pub struct RunArgs {
     #[command(flatten)]
     group: GroupArgs,
-    /// How many units of work [default: what the file says, or 1]
+    /// The number of units of work [default: that of the file, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     units: Option<u32>,
-    /// Give up when no buffer has moved for so many seconds, and name the filters that hold it up; 0: never
+    /// Give up if no buffer moves for this time, and name the filters that cause it; 0 means never
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     stall: f64,
 }
@@ -44,7 +45,7 @@ pub struct RunArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if Duration::try_from_secs_f64(s).is_ok() => Ok(s),
-        _ => Err("a number of seconds, 0 or more".to_owned()),
+        _ => Err("write a number of seconds, 0 or more".to_owned()),
     }
 }
 
@@ -72,8 +73,9 @@ fn all_units(args: &RunArgs, mut described: Described, printer: &Printer, interr
     Ok(())
 }
 
-/// It may take long where a host does not answer, and must not be in the way of an interrupt.
-fn start(group: Group, interrupted: &Notify) -> anyhow::Result<Running> {
+/// Starts the group on a thread of its own. It may take long if a host does not answer, and an
+/// interrupt must end the wait.
+fn start(group: Group, interrupted: &Notify) -> anyhow::Result<RunningGroup> {
     let (tell, told) = channel();
     std::thread::Builder::new().name("start".to_owned()).spawn(move || drop(tell.send(group.start())))?;
     loop {
@@ -89,13 +91,13 @@ fn start(group: Group, interrupted: &Notify) -> anyhow::Result<Running> {
 fn unit(
     args: &RunArgs,
     printer: &Printer,
-    running: &mut Running,
+    running: &mut RunningGroup,
     number: u32,
     units: u32,
     query: &str,
     interrupted: &Notify,
 ) -> anyhow::Result<()> {
-    let mut stall = Stall::new(args.stall, running.status());
+    let mut stall = Stall::new(args.stall, &running.status());
     let mut view = View::new(number, units, running.status());
     let mut screen = Screen::new(printer.is_json());
     let mut told = Instant::now();
@@ -109,16 +111,16 @@ fn unit(
         let status = running.status();
         let why = if is_interrupted(interrupted) { Some("interrupted".to_owned()) } else { stall.look(&status) };
         if let Some(why) = why {
-            running.give_up(unit);
-            // What ends now was told to.
-            let told = running.wait_for(unit, GIVE_UP_PATIENCE);
+            running.abort(unit);
+            // The copies end because of this request, so only the failure of a host is of interest.
+            let told = running.wait_for(unit, GIVE_UP_TIMEOUT);
             break Some(match told {
                 Some(Err(failure @ PipelineError::Host { .. })) => anyhow::Error::from(failure).context(why),
                 _ => anyhow::anyhow!("unit of work {unit}: {why}"),
             });
         }
         screen.show(|| view.now(&status));
-        if printer.is_json() && told.elapsed() >= TELL_EVERY {
+        if printer.is_json() && told.elapsed() >= REPORT_EVERY {
             told = Instant::now();
             printer.row(&view.progress(&status), |_| String::new());
         }

@@ -1,21 +1,22 @@
-//! Servers that a pipeline's own command starts on its hosts, over ssh.
+//! Servers that the command of a pipeline starts over ssh.
 
-use super::{Described, GroupArgs};
+use super::args::{Described, GroupArgs};
 use crate::ssh::{Purpose, Servers};
 use crate::usage::Usage;
 use anyhow::{anyhow, bail};
-use multirail::multicast::hosts::{Entry, Place, parse_address};
-use multirail::service;
+use multirail::multicast::hosts::{Entry, EntryPosition, parse_address};
+use multirail::runtime;
 use std::collections::BTreeSet;
 
-/// Does something while the servers are there that the command line asks for. They end when it has ended, however it has.
+/// Runs `work` with the servers that the command line asks for, and ends them afterwards, also
+/// after an error.
 pub fn with_servers<T>(
     args: &GroupArgs,
     mut described: Described,
     interrupted: impl Future<Output = ()>,
     work: impl FnOnce(Described) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let servers = service::block_on(async {
+    let servers = runtime::block_on(async {
         Ok(tokio::select! {
             started = start(args, &mut described) => started,
             () = interrupted => Err(anyhow!("interrupted")),
@@ -28,7 +29,7 @@ pub fn with_servers<T>(
     done
 }
 
-/// Starts a server on each host that has a filter, and writes down where it listens.
+/// Starts a server on each host that has a filter, and stores its address in the description.
 async fn start(args: &GroupArgs, described: &mut Described) -> anyhow::Result<Option<Servers>> {
     if !args.ssh.is_given() {
         return Ok(None);
@@ -39,10 +40,11 @@ async fn start(args: &GroupArgs, described: &mut Described) -> anyhow::Result<Op
     for (number, name) in names.into_iter().enumerate().skip(1).filter(|(n, _)| used.contains(&(*n as u32))) {
         let address = described.description.hosts.get(&name).map_or("", String::as_str);
         let (address, port) = parse_address(address).map_err(|why| Usage::of(format!("host {name}: {why}")))?;
-        entries.push(Entry { port, ..Entry::named(&address, Place::Item(number)) });
+        entries.push(Entry { port, ..Entry::named(&address, EntryPosition::Item(number)) });
         away.push(name);
     }
-    // Nobody else knows the token, and who may use ssh may run programs anyway.
+    // Programs are allowed: only this command knows the token, and a user of ssh can run programs
+    // anyway.
     let purpose = Purpose { root: &args.ssh_root, allow_programs: true };
     let Some(servers) = args.ssh.start(&entries, purpose).await? else { return Ok(None) };
     for (name, address) in away.into_iter().zip(&servers.addresses) {
@@ -60,7 +62,7 @@ async fn start(args: &GroupArgs, described: &mut Described) -> anyhow::Result<Op
 }
 
 fn end(servers: Servers) -> anyhow::Result<()> {
-    Ok(service::block_on(async {
+    Ok(runtime::block_on(async {
         servers.end().await;
         Ok(())
     })?)

@@ -1,62 +1,60 @@
-//! A unit of work in which nothing moves, and whose fault it is.
+//! The message about a unit of work in which no buffer moves.
 
-use multirail::pipeline::{CopyStatus, Counts};
+use multirail::pipeline::CopyStatus;
+use multirail_proto::pipeline::stall::{CopyActivity, StallCause, StallDetector};
 use std::time::{Duration, Instant};
 
-/// Copies named.
+/// The most copies that an error names.
 const MAX_NAMED: usize = 8;
 
-/// Watches for buffers that move.
+/// The name of a filter, and the number of its copy.
+type CopyId = (String, usize);
+
+/// Watches the buffers of a unit of work.
 pub struct Stall {
-    longest: Option<Duration>,
-    /// When a buffer last moved, and what the copies had done then.
-    since: Instant,
-    then: Vec<CopyStatus>,
+    longest: Duration,
+    began: Instant,
+    detector: StallDetector<CopyId>,
 }
 
 impl Stall {
-    /// 0: for ever.
-    pub fn new(longest_s: f64, now: Vec<CopyStatus>) -> Self {
-        let longest = Duration::try_from_secs_f64(longest_s).ok().filter(|l| !l.is_zero());
-        Self { longest, since: Instant::now(), then: now }
+    /// Creates a detector. With zero seconds it never reports a stall.
+    pub fn new(longest_s: f64, now: &[CopyStatus]) -> Self {
+        let longest = Duration::try_from_secs_f64(longest_s).unwrap_or_default();
+        let longest_us = (!longest.is_zero()).then(|| micros(longest));
+        Self { longest, began: Instant::now(), detector: StallDetector::new(longest_us, 0, activities(now)) }
     }
 
-    /// Why to give up, if nothing has moved for too long.
+    /// Returns the reason to give up if no buffer has moved for too long.
     pub fn look(&mut self, now: &[CopyStatus]) -> Option<String> {
-        let moved = |all: &[CopyStatus]| all.iter().map(|c| c.counts.buffers_in + c.counts.buffers_out).sum::<u64>();
-        if moved(now) != moved(&self.then) {
-            self.since = Instant::now();
-            self.then = now.to_vec();
-        }
-        let longest = self.longest?;
-        let still = self.since.elapsed();
-        if still < longest {
-            return None;
-        }
-        let seconds = longest.as_secs_f64();
-        Some(format!("no buffer has moved for {seconds} s (--stall): {}", self.who(now, still)))
-    }
-
-    /// Those that were at work all the time, or else those that waited.
-    fn who(&self, now: &[CopyStatus], still: Duration) -> String {
-        let most = (still.as_nanos() / 2) as u64;
-        let long = |of: fn(&Counts) -> u64| {
-            let then = |c: &CopyStatus| self.then.iter().find(|t| (&t.filter, t.copy) == (&c.filter, c.copy));
-            let spent = move |c: &CopyStatus| of(&c.counts).saturating_sub(then(c).map_or(0, |t| of(&t.counts)));
-            names(now.iter().filter(|c| spent(c) >= most))
+        let stall = self.detector.check(micros(self.began.elapsed()), &activities(now))?;
+        let names = names(now.iter().filter(|c| stall.copies.iter().any(|id| (&id.0, id.1) == (&c.filter, c.copy))));
+        let cause = match stall.cause {
+            StallCause::Busy => format!("the filter's own code does not return in {names}"),
+            StallCause::WaitsForOutput => format!("no copy is busy, and the output of these is not read: {names}"),
+            StallCause::WaitsForInput => format!("no copy is busy; these wait for input: {names}"),
+            StallCause::Unknown => "no copy has reported".to_owned(),
         };
-        if let Some(names) = long(|c| c.busy_ns) {
-            return format!("the filter's own code does not go on in {names}");
-        }
-        match (long(|c| c.waited_out_ns), long(|c| c.waited_in_ns)) {
-            (Some(names), _) => format!("nobody works, and nobody takes what these have written: {names}"),
-            (None, Some(names)) => format!("nobody works; these wait for input: {names}"),
-            (None, None) => "nothing is known of any copy".to_owned(),
-        }
+        Some(format!("no buffer has moved for {} s (--stall): {cause}", self.longest.as_secs_f64()))
     }
 }
 
-fn names<'a>(copies: impl Iterator<Item = &'a CopyStatus>) -> Option<String> {
+fn activities(copies: &[CopyStatus]) -> Vec<CopyActivity<CopyId>> {
+    let activity = |c: &CopyStatus| CopyActivity {
+        copy: (c.filter.clone(), c.copy),
+        buffers: c.counts.buffers_in + c.counts.buffers_out,
+        busy_ns: c.counts.busy_ns,
+        waited_in_ns: c.counts.waited_in_ns,
+        waited_out_ns: c.counts.waited_out_ns,
+    };
+    copies.iter().map(activity).collect()
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn names<'a>(copies: impl Iterator<Item = &'a CopyStatus>) -> String {
     let mut names: Vec<String> =
         copies.map(|c| format!("copy {} of filter {:?} on host {}", c.copy, c.filter, c.host)).collect();
     let count = names.len();
@@ -64,5 +62,5 @@ fn names<'a>(copies: impl Iterator<Item = &'a CopyStatus>) -> Option<String> {
         names.truncate(MAX_NAMED);
         names.push(format!("{} more", count - MAX_NAMED));
     }
-    (count > 0).then(|| names.join(", "))
+    names.join(", ")
 }

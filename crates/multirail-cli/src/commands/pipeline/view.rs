@@ -1,4 +1,4 @@
-//! What filters do, as it is shown: live, a line each, and at the end of a unit of work.
+//! The display of a unit of work: one live line for each filter, and a summary at the end.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use multirail::pipeline::{CopyStatus, Counts};
@@ -7,24 +7,26 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// Lines of filters on a terminal; JSON has all.
+/// The most lines on a terminal. JSON output has all filters.
 const MAX_LINES: usize = 32;
-/// Weight of the newest interval in a shown rate: it follows within a second, and does not flicker.
+/// The weight of the newest interval in a displayed rate, which is an exponential average. It
+/// follows a change within a second and does not flicker.
 const NEWEST: f64 = 0.4;
 
-/// A unit of work that runs.
+/// The display of a unit of work.
 pub struct View {
     unit: u32,
     units: u32,
     began: Instant,
-    /// What had been done before it.
+    /// The counters before the unit of work.
     before: Vec<FilterCounts>,
-    /// Those of the people's lines and those of the objects are different intervals.
-    shown: Interval,
-    told: Interval,
+    /// The interval since the last text output.
+    text_interval: Interval,
+    /// The interval since the last JSON object.
+    json_interval: Interval,
 }
 
-/// From here to now.
+/// The time since the last output, with the counters of that time.
 struct Interval {
     since: Instant,
     counts: Vec<FilterCounts>,
@@ -38,7 +40,7 @@ struct Rates {
     busy: f64,
 }
 
-/// A filter's copies together.
+/// The sum of the counters of a filter's copies.
 struct FilterCounts {
     name: String,
     copies: usize,
@@ -46,16 +48,16 @@ struct FilterCounts {
     counts: Counts,
 }
 
-/// A filter at one moment.
+/// The current rates of a filter.
 #[derive(Serialize)]
 pub struct FilterNow {
     filter: String,
     copies: usize,
     in_mb_s: f64,
     out_mb_s: f64,
-    /// Buffers that it has written and nobody has started on.
+    /// Buffers that it has written and no filter has started to process.
     queued: u64,
-    /// The share of the time in which its copies worked.
+    /// The share of the time in which its copies were busy.
     busy: f64,
 }
 
@@ -71,14 +73,14 @@ struct Progress {
     filters: Vec<FilterNow>,
 }
 
-/// What became of a unit of work.
+/// The result of a unit of work.
 #[derive(Serialize)]
 pub struct UnitRow {
     unit: u32,
     #[serde(skip)]
     units: u32,
     seconds: f64,
-    /// Why it failed.
+    /// The reason of a failure.
     error: Option<String>,
     filters: Vec<FilterEnd>,
 }
@@ -100,23 +102,30 @@ struct FilterEnd {
 impl View {
     pub fn new(unit: u32, units: u32, status: Vec<CopyStatus>) -> Self {
         let interval = || Interval { since: Instant::now(), counts: by_filter(&status), rates: Vec::new() };
-        Self { unit, units, began: Instant::now(), before: by_filter(&status), shown: interval(), told: interval() }
+        Self {
+            unit,
+            units,
+            began: Instant::now(),
+            before: by_filter(&status),
+            text_interval: interval(),
+            json_interval: interval(),
+        }
     }
 
-    /// A line for each filter, since the last one.
+    /// One line for the unit and one for each filter, with the rates since the last call.
     pub fn now(&mut self, status: &[CopyStatus]) -> Vec<String> {
         let unit = format!("unit {} of {}, {:.0} s", self.unit, self.units, self.began.elapsed().as_secs_f64());
-        let filters = self.shown.next(status, NEWEST);
+        let filters = self.text_interval.next(status, NEWEST);
         std::iter::once(unit).chain(filters.iter().map(FilterNow::line)).collect()
     }
 
-    /// The same as an object.
+    /// The current rates as a JSON object.
     pub fn progress(&mut self, status: &[CopyStatus]) -> ProgressRow {
         let (unit, seconds) = (self.unit, self.began.elapsed().as_secs_f64());
-        ProgressRow { progress: Progress { unit, seconds, filters: self.told.next(status, 1.0) } }
+        ProgressRow { progress: Progress { unit, seconds, filters: self.json_interval.next(status, 1.0) } }
     }
 
-    /// It is over.
+    /// The result of the unit, which has ended.
     pub fn end(&self, status: &[CopyStatus], error: Option<String>) -> UnitRow {
         let seconds = |ns: u64| ns as f64 / 1e9;
         let filters = by_filter(status).into_iter().map(|filter| {
@@ -227,7 +236,7 @@ impl UnitRow {
     }
 }
 
-/// The lines of a running unit, on a terminal; they go when this is dropped.
+/// The lines of a running unit on a terminal. They disappear when the value is dropped.
 pub struct Screen(Option<(MultiProgress, Vec<ProgressBar>)>);
 
 impl Screen {

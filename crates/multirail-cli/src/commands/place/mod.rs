@@ -1,18 +1,19 @@
-//! `multirail place`: streams of all programs over all ports of the host.
+//! `multirail place`: the streams of all programs over all ports of a host.
 
 mod agent;
 mod prometheus;
+mod runtime;
 mod status;
 mod up;
 
 use crate::printer::Printer;
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use multirail::placement;
+use runtime::block_on;
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Spread the streams of all programs on this host over all its ports, without their knowing
+/// Spread the streams of all programs on this host over all its ports
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -35,7 +36,7 @@ enum PlaceCommand {
     Agent(agent::AgentArgs),
 }
 
-/// End placement and put everything back as it was, also after a crash
+/// End placement and restore the host, even after a crash
 #[derive(Args)]
 #[command(after_help = "Example:\n  multirail place down")]
 struct DownArgs {}
@@ -63,14 +64,8 @@ fn down(printer: &Printer) -> anyhow::Result<ExitCode> {
     let row = Row { was_up: ended.was_up, failures: ended.failures };
     printer.row(&row, |row| match (row.was_up, row.failures.as_slice()) {
         (false, _) => "placement was not up here".into(),
-        (true, []) => "placement has ended; everything is as it was before".into(),
-        (true, _) => "placement has ended; not everything could be put back".into(),
+        (true, []) => "placement has ended; the host is as it was before".into(),
+        (true, _) => "placement has ended; not everything could be restored".into(),
     });
     Ok(if row.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-/// On a runtime of this thread, which stays in its network namespace.
-fn block_on<T>(future: impl Future<Output = placement::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
-    Ok(runtime.block_on(future)?)
 }

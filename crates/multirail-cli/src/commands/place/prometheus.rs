@@ -1,4 +1,4 @@
-//! Status as Prometheus reads it.
+//! The status in Prometheus' text format.
 
 use multirail::placement::Status;
 use std::fmt::Write;
@@ -28,10 +28,10 @@ pub fn text(status: &Status) -> String {
         &mut ports().map(|p| (port_labels(p), p.packets as f64)),
     );
     family(
-        "port_backlog_bytes",
+        "port_queue_bytes",
         "gauge",
-        "Bytes that wait in a port's queue.",
-        &mut ports().map(|p| (port_labels(p), p.backlog_bytes as f64)),
+        "Bytes in a port's queue.",
+        &mut ports().map(|p| (port_labels(p), p.queue_bytes as f64)),
     );
     family(
         "port_usable",
@@ -42,7 +42,7 @@ pub fn text(status: &Status) -> String {
     family(
         "peer_usable_ports",
         "gauge",
-        "Ports that lead to another host, named by its first port's address.",
+        "Number of ports that lead to another host, which is named by the address of its first port.",
         &mut status
             .peers
             .iter()
@@ -51,7 +51,7 @@ pub fn text(status: &Status) -> String {
     if let Some(counts) = &status.exchange {
         let (hellos, refused) = (&counts.hellos, &counts.refused);
         let counts = [
-            ("taken", hellos.taken),
+            ("accepted", hellos.accepted),
             ("replayed", hellos.replayed),
             ("other_port", hellos.other_port),
             ("contradictory", hellos.contradictory),
@@ -60,12 +60,12 @@ pub fn text(status: &Status) -> String {
             ("malformed", refused.malformed),
         ];
         let mut samples = counts.iter().map(|(what, count)| (format!("outcome=\"{what}\""), *count as f64));
-        family("hellos_total", "counter", "Hellos of other hosts, by what became of them.", &mut samples);
+        family("hellos_total", "counter", "Hellos of other hosts, by outcome.", &mut samples);
     }
     text.trim_end().to_owned()
 }
 
-/// A port's name may have any byte but a slash.
+/// Escapes a label's value. The name of a port may have any byte but a slash.
 fn escape(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,12 +1,12 @@
 //! `multirail place status`.
 
-use super::{block_on, prometheus};
+use super::prometheus;
+use super::runtime::block_on;
 use crate::printer::Printer;
 use multirail::placement::{self, Status};
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Show what placement does: ports, other hosts, streams
 #[derive(clap::Args)]
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
     after_help = "Example:\n  multirail place status\n  multirail --json place status\n  multirail place status --prometheus"
 )]
 pub struct StatusArgs {
-    /// As text that Prometheus reads
+    /// Print it in Prometheus' text format
     #[arg(long)]
     prometheus: bool,
 }
@@ -22,7 +22,7 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let status = block_on(placement::status())?;
     if args.prometheus {
-        // Always this text: it is a format of its own, like JSON.
+        // --json has no effect on this format.
         printer.raw(prometheus::text(&status));
     } else {
         printer.row(&status, text);
@@ -30,20 +30,19 @@ pub fn run(args: &StatusArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Show it again every second, until interrupted or placement ends
+/// Show the status every second, until interrupted or placement ends
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  multirail place watch\n  multirail --json place watch")]
 pub struct WatchArgs {}
 
 pub fn watch(WatchArgs {}: &WatchArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
     const PERIOD: Duration = Duration::from_secs(1);
-    let clear = if std::io::stdout().is_terminal() { CLEAR_SCREEN } else { "" };
     let mut before: Option<(Instant, Status)> = None;
     loop {
         let (now, status) = (Instant::now(), block_on(placement::status())?);
+        printer.clear_screen();
         printer.row(&status, |status| {
-            let mut text = format!("{clear}{}", text(status));
+            let mut text = text(status);
             if let Some((then, before)) = &before {
                 text.push_str(&rates(before, status, now.duration_since(*then)));
             }
@@ -54,7 +53,7 @@ pub fn watch(WatchArgs {}: &WatchArgs, printer: &Printer) -> anyhow::Result<Exit
     }
 }
 
-/// What each port carried meanwhile.
+/// The rate at which each port was given bytes between two statuses.
 fn rates(before: &Status, now: &Status, time: Duration) -> String {
     let ports = before.ports.iter().zip(&now.ports);
     let rate = |(a, b): (&placement::PortStatus, &placement::PortStatus)| {
@@ -64,49 +63,51 @@ fn rates(before: &Status, now: &Status, time: Duration) -> String {
     format!("\nMbit/s:{}", ports.map(rate).collect::<String>())
 }
 
-/// More would leave the screen; `--json` has all.
+/// Number of streams in the text, so that it fits on a screen; `--json` has all.
 const SHOWN_STREAMS: usize = 20;
 
 fn text(status: &Status) -> String {
     let mut text = String::new();
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let up_s = now_s.saturating_sub(status.since_unix_s);
     let agent = status.agent_pid.map_or("no agent".to_owned(), |pid| format!("agent {pid}"));
-    let _ = writeln!(text, "{} since {}, {agent}", status.policy, status.since);
+    let _ = writeln!(text, "{}, up for {} s, {agent}", status.policy, up_s);
     let _ = writeln!(
         text,
         "{:<4} {:<16} {:>10} {:>14} {:>16} {:>12}  usable",
-        "port", "name", "Mbit/s", "packets", "bytes", "backlog"
+        "port", "name", "Mbit/s", "packets", "bytes", "queued"
     );
     for port in &status.ports {
         let speed = port.speed_mbit_s.map_or("-".to_owned(), |speed| speed.to_string());
-        let usable = match (port.usable, port.why_not) {
+        let usable = match (port.usable, port.unusable_reason) {
             (true, _) => "yes".to_owned(),
-            (false, why) => format!("no: {}", why.unwrap_or("left out")),
+            (false, why) => format!("no: {}", why.unwrap_or("unknown reason")),
         };
         let _ = writeln!(
             text,
             "{:<4} {:<16} {speed:>10} {:>14} {:>16} {:>12}  {usable}",
-            port.number, port.port, port.packets, port.bytes, port.backlog_bytes
+            port.number, port.port, port.packets, port.bytes, port.queue_bytes
         );
     }
     for peer in &status.peers {
         let first = peer.macs.first().map(ToString::to_string).unwrap_or_default();
         let ports = peer.usable_ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let ms = peer.worked_by_port_ns.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e6)).collect::<Vec<_>>();
-        let _ = writeln!(text, "peer {first}: ports {ports}; worked for it, in ms: {}", ms.join(" "));
+        let ms = peer.service_by_port_ns.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e6)).collect::<Vec<_>>();
+        let _ = writeln!(text, "peer {first}: ports {ports}; sending time by port, in ms: {}", ms.join(" "));
     }
     for stream in status.streams.iter().take(SHOWN_STREAMS) {
         let _ = writeln!(
             text,
-            "{} {} -> {}: {} port {} ({}), {} bytes, {} under way, {} moves",
+            "{} {} -> {}: {} port {} ({}), {} bytes, {} unacknowledged, {} port changes",
             stream.protocol,
             stream.local,
             stream.remote,
-            if stream.pinned { "stays at" } else { "spread, last at" },
+            if stream.pinned { "pinned to" } else { "spread, last on" },
             stream.port,
-            stream.why,
+            stream.reason,
             stream.bytes,
             stream.backlog_bytes,
-            stream.moves
+            stream.port_changes
         );
     }
     if status.streams.len() > SHOWN_STREAMS {
@@ -116,8 +117,8 @@ fn text(status: &Status) -> String {
         let (hellos, refused) = (&counts.hellos, &counts.refused);
         let _ = writeln!(
             text,
-            "hellos: {} taken, {} replayed, {} of another port, {} contradictory, {} too many, {} forged, {} malformed",
-            hellos.taken,
+            "hellos: {} accepted, {} replayed, {} at another port, {} contradictory, {} too many, {} forged, {} malformed",
+            hellos.accepted,
             hellos.replayed,
             hellos.other_port,
             hellos.contradictory,

@@ -1,0 +1,168 @@
+//! The root of a broadcast.
+
+use super::args::{BcastArgs, read, split_destination};
+use super::output;
+use super::party::Invited;
+use super::progress;
+use super::ready::Ready;
+use crate::printer::Printer;
+use crate::ssh;
+use crate::usage::Usage;
+use anyhow::Context;
+use multirail::Config;
+use multirail::multicast::attend::{Attendants, Verdict};
+use multirail::multicast::discover::discover;
+use multirail::multicast::hosts::{Clustering, parse_link_rates};
+use multirail::multicast::{Bandwidths, Options, Outcome, broadcast_path};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Prepares and runs the broadcast.
+pub(super) async fn run(args: &BcastArgs, invited: Invited, printer: &Printer) -> anyhow::Result<ExitCode> {
+    // Errors of the command line are found before anything is started.
+    let given = invited.clusters(args).await?;
+    let rates = args.bandwidth.as_deref().map(read).transpose()?;
+    if args.method.needs_bandwidths() && rates.is_none() {
+        let method = args.method;
+        return Err(Usage::of(format!(
+            "{method} requires the rates between clusters; give them with --bandwidth FILE"
+        )));
+    }
+    check_source(args)?;
+    let mut config = args.session.config()?;
+    let mut destination = args.to.clone();
+    let (root, name) = split_destination(&args.to);
+    let purpose = ssh::Purpose { root: &root, allow_programs: false };
+    let started = args.ssh.start(&invited.party.receivers, purpose).await?;
+    if let Some(started) = &started {
+        config.token = Some(started.token.clone());
+    }
+    if invited.attend || started.is_some() {
+        destination = name;
+    } else if destination.has_root() {
+        let to = destination.display();
+        return Err(Usage::of(format!(
+            "--to {to}: the path is relative to the folder that the servers serve; remove the first `/`"
+        )));
+    }
+    let addresses = match &started {
+        Some(started) => started.addresses.clone(),
+        None => invited.party.receivers.iter().map(|e| Ok(e.address())).collect(),
+    };
+    let attendants = match invited.attend {
+        true => Some(gather(args, &addresses, &config, printer).await),
+        false => None,
+    };
+    let ready = get_ready(args, invited, addresses, given, rates, &config).await?;
+    if args.plan {
+        output::plan(args, &ready, printer)?;
+        end(attendants, started, |_| Verdict::Complete).await;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = Options::new()
+        .method(args.method)
+        .destination(destination)
+        .recursive(args.recursive)
+        .sync(args.fsync)
+        .bandwidths(ready.bandwidths.clone())
+        .config(config)
+        .advertise(args.advertise.clone())
+        .piece_bytes(args.piece_bytes);
+    let (hosts, root_cluster) = (ready.hosts(), ready.clusters.of[0]);
+    let shown =
+        progress::show(options.progress.clone(), ready.clusters.names.clone(), args.progress, printer.is_json());
+    let done = broadcast_path(&args.source, &hosts, root_cluster, &options).await;
+    drop(shown);
+    let places: Vec<usize> = ready.present().collect();
+    let verdict = |receiver: usize| match &done {
+        Err(error) => Verdict::Failed(error.to_string()),
+        Ok(summary) => match places.iter().position(|p| *p == receiver).and_then(|at| summary.hosts.get(at)) {
+            Some(host) if host.outcome == Outcome::Complete => Verdict::Complete,
+            Some(multirail::multicast::HostSummary { outcome: Outcome::Failed(why), .. }) => {
+                Verdict::Failed(why.clone())
+            }
+            _ => Verdict::Failed("it was left out".to_owned()),
+        },
+    };
+    end(attendants, started, verdict).await;
+    Ok(output::summary(args, &ready, &done?, printer))
+}
+
+/// Asks the hosts that the same command started to stay until the end.
+async fn gather(
+    args: &BcastArgs,
+    addresses: &[Result<String, String>],
+    config: &Config,
+    printer: &Printer,
+) -> Attendants {
+    let hosts: Vec<String> = addresses.iter().flatten().cloned().collect();
+    let attendants = Attendants::gather(&hosts, config, Duration::from_secs(args.wait.into())).await;
+    for (host, why) in attendants.absent() {
+        printer.note(format!("warning: {} is absent so far: {why}", hosts[*host]));
+    }
+    attendants
+}
+
+/// Ends the servers that were started for this broadcast.
+async fn end(attendants: Option<Attendants>, started: Option<ssh::Servers>, verdict: impl Fn(usize) -> Verdict) {
+    if let Some(attendants) = attendants {
+        let count = attendants.count();
+        attendants.dismiss((0..count).map(verdict)).await;
+    }
+    if let Some(started) = started {
+        started.end().await;
+    }
+}
+
+async fn get_ready(
+    args: &BcastArgs,
+    invited: Invited,
+    addresses: Vec<Result<String, String>>,
+    given: Option<Clustering>,
+    rates: Option<String>,
+    config: &Config,
+) -> anyhow::Result<Ready> {
+    let hosts: Vec<String> = addresses.iter().flatten().cloned().collect();
+    if let (true, Some(Err(why))) = (hosts.is_empty(), addresses.first()) {
+        anyhow::bail!("no host can be reached; the first error: {why}");
+    }
+    let found = match given.is_none() || args.plan {
+        true => Some(discover(&hosts, config).await),
+        false => None,
+    };
+    let clusters = match (&given, &found) {
+        (Some(given), _) => given.clone(),
+        (None, found) => Clustering::from_numbers(found.as_ref().map_or(&[][..], |f| &f.clusters)),
+    };
+    let places = addresses.iter().enumerate().filter(|(_, a)| a.is_ok()).map(|(receiver, _)| receiver + 1);
+    let present = match &given {
+        Some(given) => given.of_some(std::iter::once(0).chain(places)),
+        None => clusters.clone(),
+    };
+    let bandwidths = match rates {
+        None => None,
+        Some(text) => {
+            let all = parse_link_rates(&text, &clusters).map_err(|error| {
+                Usage::of(format!(
+                    "--bandwidth {}: {error}",
+                    args.bandwidth.as_deref().unwrap_or(Path::new("")).display()
+                ))
+            })?;
+            let rows = present.names.iter().map(|n| clusters.names.iter().position(|c| c == n).unwrap_or(0));
+            let rows: Vec<usize> = rows.collect();
+            let link_bytes_s = rows.iter().map(|from| rows.iter().map(|to| all[*from][*to]).collect()).collect();
+            Some(Bandwidths::of_links(link_bytes_s))
+        }
+    };
+    Ok(Ready { invited, addresses, clusters: present, clusters_given: given.is_some(), found, bandwidths })
+}
+
+fn check_source(args: &BcastArgs) -> anyhow::Result<()> {
+    let source = args.source.display();
+    let meta = std::fs::metadata(&args.source).with_context(|| format!("cannot read {source}"))?;
+    if meta.is_dir() && !args.recursive {
+        return Err(Usage::of(format!("{source} is a directory; add -r")));
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! The driver of the coordinator: invites the hosts and tells the state machine what they report.
+
+mod invite;
+mod listener;
+mod shared;
+
+use super::driver::{MemberDriver, MemberSetup};
+use super::error::BroadcastError;
+use super::options::{BroadcastHost, Options};
+use super::summary::Summary;
+use crate::pass::{Pass, Passes};
+use crate::store::Store;
+use crate::store::StoreError;
+use crate::wire::InviteHost;
+use invite::invite;
+use listener::{accept, listen};
+use multirail_proto::multicast::Members;
+use multirail_proto::multicast::coordinator::{Coordinator, CoordinatorConfig};
+use multirail_proto::multicast::member::Membership;
+use shared::{Shared, micros};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How often the driver asks the machine whether a broadcast is over while no host reports.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The time limit for hosts to leave.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The coordinator of a group.
+pub(super) struct CoordinatorDriver {
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+    hosts: JoinSet<()>,
+    began: Instant,
+}
+
+impl CoordinatorDriver {
+    /// Begins a group and invites `hosts`. `destination`: below their served folders; `None`: into
+    /// memory. `manifest`: the id of the only manifest there will be.
+    pub(super) async fn begin(
+        hosts: &[BroadcastHost],
+        root_cluster: u32,
+        options: &Options,
+        destination: Option<Vec<u8>>,
+        manifest: Option<[u8; 32]>,
+    ) -> Result<Self, BroadcastError> {
+        let members = members(hosts, root_cluster)?;
+        if options.method.needs_bandwidths() && options.bandwidths.is_none() {
+            let why = format!("method {} needs the bandwidths between the clusters", options.method);
+            return Err(BroadcastError::Hosts(why));
+        }
+        let listener = listen(hosts, options.config.clone()).await?;
+        let (id, mut seed) = (random(), options.seed);
+        let seed = *seed.get_or_insert_with(|| u64::from_le_bytes(random()));
+        let port = listener.address().port();
+        let root = InviteHost { address: String::new(), cluster: root_cluster };
+        let entry = |h: &BroadcastHost| InviteHost { address: h.address.clone(), cluster: h.cluster };
+        let key = options.config.identity.public_key();
+        let member = MemberDriver::begin(MemberSetup {
+            id,
+            hosts: std::iter::once(root).chain(hosts.iter().map(entry)).collect(),
+            me: 0,
+            members,
+            method: options.method,
+            bandwidths: options.bandwidths.clone(),
+            seed,
+            config: options.config.clone(),
+            passes: Passes { root: key, group: id, own: Pass::issue(&options.config.identity, &id, 0, key) },
+            manifest,
+            open: Box::new(|_, _| Err(StoreError::Destination("the root receives nothing".to_owned()))),
+            done: Box::new(|_| {}),
+        });
+        let accepting = tokio::spawn(accept(listener, member.clone()));
+        let machine = CoordinatorConfig {
+            members: member.members.clone(),
+            wait_for_lost_us: micros(options.wait_for_lost),
+            give_up_after_us: micros(options.give_up_after),
+        };
+        let began = Instant::now();
+        let shared = Arc::new(Shared {
+            id,
+            member,
+            given: hosts.to_vec(),
+            options: options.clone(),
+            seed,
+            port,
+            destination,
+            manifest,
+            began,
+            machine: Mutex::new(Coordinator::new(machine, 0)),
+            news: watch::Sender::new(0),
+            over: watch::Sender::new(false),
+            over_below: watch::Sender::new(0),
+        });
+        let mut tasks = JoinSet::new();
+        for host in 0..hosts.len() {
+            tasks.spawn(invite(shared.clone(), host));
+        }
+        Ok(Self { shared, accepting, hosts: tasks, began })
+    }
+
+    /// Waits until every host has answered or failed. Waits for late hosts only as long as answers
+    /// keep coming.
+    pub(super) async fn gather(&self) {
+        let mut news = self.shared.news.subscribe();
+        loop {
+            let begins_at_us = self.shared.machine().begins_at_us();
+            let Some(begins_at_us) = begins_at_us else {
+                let _ = news.changed().await;
+                continue;
+            };
+            let wait = Duration::from_micros(begins_at_us.saturating_sub(self.shared.now_us()));
+            if wait.is_zero() || tokio::time::timeout(wait, news.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Broadcasts the data of `store` as number `transfer` of the group. Waits for every host that
+    /// can get it.
+    pub(super) async fn broadcast(
+        &mut self,
+        transfer: u32,
+        store: Arc<dyn Store>,
+        data: Vec<u8>,
+    ) -> Result<Summary, BroadcastError> {
+        let (pieces, inline) = (store.manifest().pieces(), !data.is_empty());
+        let setup = self.began.elapsed();
+        self.began = Instant::now();
+        self.shared.machine().handle_broadcast(self.shared.now_us(), transfer);
+        self.shared.start_progress(pieces.total_bytes);
+        self.shared.member.broadcast(transfer, store, data);
+        self.settle().await?;
+        let hosts = self.shared.summaries();
+        Ok(Summary {
+            total_bytes: pieces.total_bytes,
+            piece_bytes: pieces.piece_bytes,
+            pieces: if inline { 0 } else { pieces.count() },
+            elapsed: hosts.iter().filter_map(|host| host.complete_after).max().unwrap_or_default(),
+            hosts,
+            wan_bytes: self.shared.machine().wan_bytes(),
+            prepared: Duration::ZERO,
+            setup,
+        })
+    }
+
+    /// Waits until no host is left that could still become complete.
+    async fn settle(&self) -> Result<(), BroadcastError> {
+        let mut news = self.shared.news.subscribe();
+        let mut own = self.shared.member.watch();
+        loop {
+            if let Membership::Failed(why) = self.shared.member.membership() {
+                return Err(BroadcastError::Source(why));
+            }
+            if self.shared.machine().is_settled(self.shared.now_us()) {
+                return Ok(());
+            }
+            tokio::select! {
+                _ = news.changed() => {}
+                _ = own.changed() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Tells all hosts to forget the transfers below `number`.
+    pub(super) fn forget_below(&self, number: u32) {
+        self.shared.member.forget_below(number);
+        self.shared.over_below.send_replace(number);
+    }
+
+    /// Tells all hosts to leave, and ends.
+    pub(super) async fn end(mut self) {
+        self.shared.over.send_replace(true);
+        self.shared.member.leave();
+        let all = async { while self.hosts.join_next().await.is_some() {} };
+        let links = self.shared.member.links_ended();
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, futures_util::future::join(all, links)).await;
+    }
+}
+
+impl Drop for CoordinatorDriver {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.shared.member.fail("the broadcast was given up".to_owned());
+    }
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
+    bytes
+}
+
+/// The group of `hosts` and a root in `root_cluster`, which is its first member.
+fn members(hosts: &[BroadcastHost], root_cluster: u32) -> Result<Members, BroadcastError> {
+    let mut seen = HashSet::new();
+    if let Some(twice) = hosts.iter().find(|h| !seen.insert(&h.address)) {
+        return Err(BroadcastError::Hosts(format!("host {} is listed twice", twice.address)));
+    }
+    let cluster_of = std::iter::once(root_cluster).chain(hosts.iter().map(|h| h.cluster)).collect();
+    Members::new(cluster_of, 0).map_err(|e| BroadcastError::Hosts(e.to_string()))
+}

@@ -1,0 +1,42 @@
+#![doc = include_str!("../README.md")]
+#![warn(unreachable_pub)]
+
+pub mod blocking;
+pub mod budget;
+pub mod connection;
+pub mod error;
+pub mod handshake;
+pub mod payload;
+mod private_file;
+pub mod probe;
+pub mod protocol;
+pub mod rails;
+mod random;
+pub mod record;
+pub mod request;
+pub mod router;
+pub mod runtime;
+mod secure;
+pub mod session;
+mod socket;
+pub mod stop;
+pub mod stream;
+#[doc(hidden)]
+pub mod sync;
+pub mod token;
+pub mod traffic;
+
+pub use connection::Connection;
+pub use error::{Error, IdentityError, Result, TokenError};
+pub use multirail_proto::striping::Strategy;
+pub use rails::RailFilter;
+pub use secure::authorized_keys::{AuthorizedKeys, Client};
+pub use secure::identity::Identity;
+pub use secure::known_hosts::KnownHosts;
+pub use secure::public_key::{ParsePublicKeyError, PublicKey};
+pub use session::{Channels, Config, Session};
+pub use stream::Stream;
+pub use token::Token;
+
+/// The default port of a server.
+pub const DEFAULT_PORT: u16 = 7717;

@@ -1,0 +1,140 @@
+//! Records over a connection: what was sealed and not written, what was received and not opened.
+
+use super::record::{BadRecord, Opener, Sealer};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+
+/// The most plaintext that is sealed before it is written.
+const MAX_BATCH_BYTES: usize = 128 << 10;
+/// After this many bytes, older ones count half in [`RecordLayer::plaintext_share`].
+const SHARE_WINDOW_BYTES: u64 = 1 << 20;
+
+/// Both directions of an encrypted connection. It does no I/O: the caller's functions read and write.
+#[derive(Debug)]
+pub(crate) struct RecordLayer {
+    sealer: Sealer,
+    opener: Opener,
+    /// Records that are being written, of which `written` bytes are.
+    sealed: Vec<u8>,
+    written: usize,
+    /// For each record that the caller was not told to be written: its end in `sealed`, and its
+    /// plaintext.
+    ends: VecDeque<(usize, usize)>,
+    /// Plaintext and records of late.
+    share: (u64, u64),
+}
+
+impl RecordLayer {
+    pub(crate) fn new(sealer: Sealer, opener: Opener) -> Self {
+        Self { sealer, opener, sealed: Vec::new(), written: 0, ends: VecDeque::new(), share: (0, 0) }
+    }
+
+    /// Writes the first bytes of `parts`, about `most_bytes` at most, and returns how many. Those are
+    /// in records that were written whole: the peer may have opened them.
+    ///
+    /// If `write` fails in the middle, for example since a socket is full, what was sealed waits. The
+    /// next call goes on with it and ignores its own `parts`, which must begin with the same bytes.
+    pub(crate) fn write(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        most_bytes: usize,
+        mut write: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.ends.is_empty() {
+            self.seal(parts, most_bytes.min(MAX_BATCH_BYTES));
+        }
+        while self.written < self.sealed.len() {
+            match write(&self.sealed[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.written += count,
+                Err(error) => {
+                    let whole = self.take_written();
+                    return if whole > 0 { Ok(whole) } else { Err(error) };
+                }
+            }
+        }
+        Ok(self.take_written())
+    }
+
+    /// The plaintext of records that were written whole since the last call.
+    fn take_written(&mut self) -> usize {
+        let mut plaintext = 0;
+        while let Some((_, bytes)) = self.ends.front().filter(|(end, _)| *end <= self.written) {
+            plaintext += bytes;
+            self.ends.pop_front();
+        }
+        if self.ends.is_empty() {
+            self.sealed.clear();
+            self.written = 0;
+        }
+        plaintext
+    }
+
+    fn seal(&mut self, parts: &[IoSlice<'_>], most_bytes: usize) {
+        let mut slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+        let mut sealed_bytes = 0;
+        while sealed_bytes < most_bytes.max(1) {
+            let start = self.sealed.len();
+            let count = self.sealer.seal(&slices, &mut self.sealed);
+            if count == 0 {
+                return;
+            }
+            self.ends.push_back((self.sealed.len(), count));
+            self.share.0 += count as u64;
+            self.share.1 += (self.sealed.len() - start) as u64;
+            if self.share.1 > SHARE_WINDOW_BYTES {
+                self.share = (self.share.0 / 2, self.share.1 / 2);
+            }
+            sealed_bytes += count;
+            let mut left = count;
+            for slice in &mut slices {
+                let taken = left.min(slice.len());
+                *slice = &slice[taken..];
+                left -= taken;
+            }
+        }
+    }
+
+    /// Whether something was sealed and not written.
+    pub(crate) fn has_sealed(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    /// The part of written bytes that is plaintext.
+    pub(crate) fn plaintext_share(&self) -> f64 {
+        match self.share {
+            (_, 0) => 1.0,
+            (plaintext, records) => plaintext as f64 / records as f64,
+        }
+    }
+
+    /// Reads whole records into `parts`; 0 is the end of the connection. It fails as `read` does, or
+    /// if a record is not the peer's.
+    pub(crate) fn read(
+        &mut self,
+        parts: &mut [IoSliceMut<'_>],
+        mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            match self.opener.open(parts) {
+                Ok(0) => {}
+                Ok(count) => return Ok(count),
+                Err(bad @ BadRecord) => return Err(bad.into()),
+            }
+            match read(self.opener.room())? {
+                0 => return Ok(0),
+                count => self.opener.filled(count),
+            }
+        }
+    }
+
+    /// Bytes that were received and not read.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.opener.held_bytes()
+    }
+
+    /// Whether a read returns bytes without reading from the connection.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.opener.is_readable()
+    }
+}

@@ -1,0 +1,151 @@
+//! A session's driver behind its lock, and the wakers of the calls that wait for it.
+
+use super::driver::SessionDriver;
+use super::mailbox::Mailbox;
+use crate::error::Result;
+use crate::handshake::Peer;
+use crate::sync::lock;
+use crate::traffic::{Counted, Entry, Part};
+use futures_util::task::AtomicWaker;
+use multirail_proto::session::{COPY_LIMIT_BYTES, Failure};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio::sync::Notify;
+
+/// A session's driver, and its waiting calls.
+///
+/// Both halves register for every event under one waker, which wakes both: each half also drives
+/// the work that the other waits for.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) mailbox: Arc<Mailbox>,
+    /// Who the peer is.
+    pub(super) identity: Peer,
+    driver: Mutex<SessionDriver>,
+    pub(super) send_waker: AtomicWaker,
+    pub(super) receive_waker: AtomicWaker,
+    pub(super) both: Waker,
+    /// Tells the maintenance task that a call returned before the kernel had room for all its data.
+    pub(super) unsent: Arc<Notify>,
+    pub(super) entry: Entry,
+}
+
+#[derive(Debug)]
+struct Both(Weak<Shared>);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.wake();
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(driver: SessionDriver, identity: Peer) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
+            mailbox: driver.mailbox.clone(),
+            identity,
+            driver: Mutex::new(driver),
+            send_waker: AtomicWaker::new(),
+            receive_waker: AtomicWaker::new(),
+            both: Waker::from(Arc::new(Both(this.clone()))),
+            unsent: Arc::default(),
+            entry: Entry::new(this.clone()),
+        })
+    }
+
+    /// The driver. A panic while it was locked is a bug of this crate; its data is as consistent as
+    /// after an early return.
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionDriver> {
+        lock(&self.driver)
+    }
+
+    /// Wakes both halves.
+    pub(super) fn wake(&self) {
+        self.send_waker.wake();
+        self.receive_waker.wake();
+    }
+
+    /// Continues to send copied messages, and starts one with all of `bytes` as soon as possible;
+    /// `bytes` is then empty. Ready when the kernel has taken everything. At most
+    /// [`COPY_LIMIT_BYTES`] at a time.
+    pub(crate) fn poll_push(&self, waker: &Waker, bytes: &mut Vec<u8>) -> Poll<Result<()>> {
+        debug_assert!(bytes.len() as u64 <= COPY_LIMIT_BYTES);
+        self.send_waker.register(waker);
+        let cx = &mut Context::from_waker(&self.both);
+        let mut driver = self.lock();
+        driver.check()?;
+        driver.take_joining();
+        driver.poll_control(cx)?;
+        loop {
+            let begins = !bytes.is_empty() && driver.machine.can_begin(bytes.len() as u64);
+            if begins {
+                let next = driver.machine.buffer(bytes.len());
+                driver.begin_message(bytes.len() as u64, Some(std::mem::replace(bytes, next)), 1);
+            }
+            driver.poll_transmit(cx, None);
+            driver.check()?;
+            if driver.machine.has_current() {
+                return Poll::Pending;
+            }
+            if bytes.is_empty() {
+                return if driver.machine.is_flushed() { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
+            if !begins && !driver.machine.can_begin(bytes.len() as u64) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Tells the peer that no more messages follow; ready when it has received all of them.
+    pub(crate) fn poll_finish(&self, waker: &Waker) -> Poll<Result<()>> {
+        self.send_waker.register(waker);
+        let cx = &mut Context::from_waker(&self.both);
+        let mut driver = self.lock();
+        driver.check()?;
+        driver.take_joining();
+        driver.machine.close();
+        driver.poll_control(cx)?;
+        driver.poll_transmit(cx, None);
+        if driver.machine.is_finished() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl Counted for Shared {
+    fn part(&self) -> Option<Part> {
+        self.driver.try_lock().ok().map(|driver| driver.part())
+    }
+
+    fn end(&self, reason: String) {
+        self.lock().fail(Failure::Ended(reason));
+        self.wake();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let part = self.lock().part();
+        self.entry.end(part);
+    }
+}
+
+/// Ends the session if a future is dropped while the session refers to the future's memory.
+pub(super) struct CallGuard<'a> {
+    pub(super) shared: &'a Shared,
+    /// The operation, named in the error of later calls.
+    pub(super) what: &'static str,
+    pub(super) armed: bool,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.shared.lock().fail(Failure::Cancelled(self.what));
+            self.shared.wake();
+        }
+    }
+}

@@ -1,3 +1,0 @@
-//! Which paths there are between two hosts.
-
-pub mod ports;
