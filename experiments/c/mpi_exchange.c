@@ -131,7 +131,7 @@ int main(int count, char **words) {
     MPI_Init(&count, &words);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    /* Keys are spread about evenly: nobody gets twice the mean. */
+    /* Keys are spread about evenly: no process gets twice the mean. */
     size_t most = ARRAY_BYTES / (unsigned)ranks + 8 * (size_t)KEYS / (unsigned)ranks + BUTTERFLY_BYTES;
     sent = new_buffer(most);
     got = new_buffer(most);

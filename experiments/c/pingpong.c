@@ -21,7 +21,7 @@
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP 262
 #endif
-/* A peer that is silent for so long is gone: longer than any message takes here. */
+/* A peer that is silent for longer counts as lost. No message takes this long. */
 #define SILENCE_S 120
 #define MAX_LOAD_S 3600.0
 

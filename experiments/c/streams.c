@@ -33,7 +33,7 @@
 #define MAX_STREAMS 1024
 /* A stream that takes all that it is given is not written to more often before others have their turn. */
 #define MAX_WRITES 16
-/* Of a stream's backlogs, so many are kept, evenly spread. */
+/* The number of backlogs that are kept of a stream, evenly spread. */
 #define MAX_SAMPLES 4096
 /* Connections are made so long before a run starts. */
 #define CONNECT_NS 150000000ll

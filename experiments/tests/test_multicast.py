@@ -1,36 +1,53 @@
-"""Plans of multicasts can be measured, and rows of them say what they are worth."""
+"""Plans of multicasts can be measured, and their rows become claims."""
 
-import importlib
-import importlib.util
 import pathlib
-import sys
 import tempfile
 import unittest
 
-HOME = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(HOME / "lib"))
-
-import multicast  # noqa: E402
-import multicast_bcast  # noqa: E402
-import multicast_results  # noqa: E402
-import multicast_scenario as scenario  # noqa: E402
-from multicast_net import Clusters  # noqa: E402
-from multicast_results import Broadcasts, demanded, ratio_claim, share_claim, wan_claim  # noqa: E402
-from plan import Plan  # noqa: E402
-from results import NOT_AVAILABLE, NOT_REACHED, REACHED, Results  # noqa: E402
+from multirail_experiments.claims import NO_VERDICT, NOT_REACHED, REACHED, demanded
+from multirail_experiments.experiment import load_plot
+from multirail_experiments.multicast import measure as multicast
+from multirail_experiments.multicast import results as multicast_results
+from multirail_experiments.multicast.claims import ratio_claim, share_claim, wan_claim
+from multirail_experiments.multicast.network import Clusters
+from multirail_experiments.multicast.programs import bcast as multicast_bcast
+from multirail_experiments.multicast.results import Broadcasts
+from multirail_experiments.paths import HOME
+from multirail_experiments.plan import Plan
+from multirail_experiments.points import points
 
 try:
     import matplotlib
 except ImportError:
     matplotlib = None
 
-PLANS = [plan for plan in (Plan.read(path.parent) for path in HOME.glob("*/*/plan.toml")) if plan.is_multicast]
+PLANS = [
+    plan
+    for plan in (Plan.read(path.parent) for path in HOME.glob("*/*/plan.toml"))
+    if plan.kind == "multicast"
+]
 
 
 def row(line, mb_s, network="4x4", name="fast", bound=10.0, size=None, **more):
-    found = {"kind": "broadcast", "network": network, "scenario": name, "hosts": 16, "line": line, "mb_s": mb_s, "bound_mb_s": bound,
-             "seconds": [1.0 / rate for rate in mb_s], "setup_s": [0.1], "cpu_busy_share": [0.5], "cpu_s": [1.0], "peers_cpu_s": [0.5],
-             "wan_copies": [3.14], "wan_bytes": {}, "file_bytes": size or 1000, "cpu_was_limit": False, **more}
+    found = {
+        "kind": "broadcast",
+        "network": network,
+        "scenario": name,
+        "hosts": 16,
+        "line": line,
+        "mb_s": mb_s,
+        "bound_mb_s": bound,
+        "seconds": [1.0 / rate for rate in mb_s],
+        "setup_s": [0.1],
+        "cpu_busy_share": [0.5],
+        "cpu_s": [1.0],
+        "peers_cpu_s": [0.5],
+        "wan_copies": [3.14],
+        "wan_bytes": {},
+        "file_bytes": size or 1000,
+        "cpu_was_limit": False,
+        **more,
+    }
     return found if size is None else {**found, "message_bytes": size}
 
 
@@ -51,21 +68,43 @@ class Plans(unittest.TestCase):
                         for name in table.get("scenarios", ["fast"]):
                             events = multicast.events_on(network, name)
                             self.assertEqual(events[0][0], 0)
-                            self.assertTrue(all(set(pair) <= set(network["clusters"]) for _, rates in events for pair in rates))
+                            self.assertTrue(
+                                all(
+                                    set(pair) <= set(network["clusters"])
+                                    for _, rates in events
+                                    for pair in rates
+                                )
+                            )
                     for line in table["line"]:
                         self.assertTrue(callable(multicast.program_of(line).session))
-                        self.assertTrue(quick or set(line.get("networks", names)) <= set(names), line["name"])
-                    self.assertEqual(len({line["name"] for line in table["line"]}), len(table["line"]))
+                        self.assertTrue(
+                            quick or set(line.get("networks", names)) <= set(names), line["name"]
+                        )
+                    self.assertEqual(
+                        len({line["name"] for line in table["line"]}), len(table["line"])
+                    )
 
     def test_quick_names_what_there_is(self):
         for plan in PLANS:
             few = plan.table["quick"]
             for key, names in (("network", "networks"), ("line", "lines")):
-                self.assertLessEqual(set(few.get(names, [])), {one["name"] for one in plan.table[key]}, plan.name)
-            self.assertLessEqual(set(few.get("scenarios", [])), set(plan.table.get("scenarios", [])), plan.name)
+                self.assertLessEqual(
+                    set(few.get(names, [])), {one["name"] for one in plan.table[key]}, plan.name
+                )
+            self.assertLessEqual(
+                set(few.get("scenarios", [])), set(plan.table.get("scenarios", [])), plan.name
+            )
 
     def test_a_share_of_the_file_is_for_all_networks_or_by_network(self):
-        shares = [multicast.file_share(line, {"name": "x"}) for line in ({}, {"file_share": 0.5}, {"file_share": {"x": 0.1}}, {"file_share": {"y": 0.1}})]
+        shares = [
+            multicast.file_share(line, {"name": "x"})
+            for line in (
+                {},
+                {"file_share": 0.5},
+                {"file_share": {"x": 0.1}},
+                {"file_share": {"y": 0.1}},
+            )
+        ]
         self.assertEqual(shares, [1.0, 0.5, 0.1, 1.0])
 
     def test_access_is_by_cluster(self):
@@ -76,12 +115,17 @@ class Plans(unittest.TestCase):
     def test_addresses_are_those_of_the_lab(self):
         net = Clusters("multirail", {"name": "x", "clusters": {"a": 2, "b": 300}}, {})
         addresses = {host.name: host.address for host in net.hosts}
-        self.assertEqual([addresses[name] for name in ("a1", "b0", "b249", "b250")], ["10.80.0.3", "10.81.0.2", "10.81.0.251", "10.81.1.2"])
+        self.assertEqual(
+            [addresses[name] for name in ("a1", "b0", "b249", "b250")],
+            ["10.80.0.3", "10.81.0.2", "10.81.0.251", "10.81.1.2"],
+        )
 
 
 class Deaths(unittest.TestCase):
     def test_one_in_ten_by_seed_and_never_the_root(self):
-        hosts = Clusters("multirail", {"name": "x", "clusters": dict.fromkeys("abcd", 16)}, {}).hosts
+        hosts = Clusters(
+            "multirail", {"name": "x", "clusters": dict.fromkeys("abcd", 16)}, {}
+        ).hosts
         line = {"name": "x", "kill": {"share": 0.1}}
         found = multicast_bcast.deaths(line, hosts, 10.0, 1)
         self.assertEqual(found, multicast_bcast.deaths(line, hosts, 10.0, 1))
@@ -101,58 +145,64 @@ class Rows(unittest.TestCase):
     def test_share_of_the_bound_just_inside_and_outside(self):
         for rate, wanted in ((8.5, REACHED), (8.44, NOT_REACHED)):
             self.assertEqual(self.verdict(share_claim, row("adaptive", [rate]), least=0.85), wanted)
-        self.assertEqual(self.verdict(share_claim, row("mob", [9]), least=0.85), NOT_AVAILABLE)
+        self.assertEqual(self.verdict(share_claim, row("mob", [9]), least=0.85), NO_VERDICT)
 
     def test_copies_just_inside_and_outside(self):
         for copies, wanted in ((3.18, REACHED), (3.19, NOT_REACHED)):
-            self.assertEqual(self.verdict(wan_claim, row("adaptive", [1], wan_copies=[copies])), wanted)
+            self.assertEqual(
+                self.verdict(wan_claim, row("adaptive", [1], wan_copies=[copies])), wanted
+            )
 
     def test_ratios_are_against_the_best_and_repeat_by_repeat(self):
         rows = [row("adaptive", [3, 6, 3]), row("one", [2, 4, 2]), row("other", [1, 1, 1])]
-        claim = ratio_claim(Broadcasts(rows), "w", "4x4", "fast", "adaptive", ["one", "other", "absent"], 1.5)
-        self.assertEqual((claim.verdict, claim.our_value), (REACHED, "1.50"))
+        claim = ratio_claim(
+            Broadcasts(rows), "w", "4x4", "fast", "adaptive", ["one", "other", "absent"], 1.5
+        )
+        self.assertEqual((claim.verdict, claim.measured), (REACHED, "1.50"))
         self.assertIn("that of one", claim.text)
-        self.assertEqual(self.verdict(ratio_claim, *rows, against="absent", least=1), NOT_AVAILABLE)
+        self.assertEqual(self.verdict(ratio_claim, *rows, against="absent", least=1), NO_VERDICT)
 
     def test_demands_have_a_limit_of_either_side(self):
         self.assertEqual(demanded("w", "t", 64.04, most=64, digits=1).verdict, REACHED)
         self.assertEqual(demanded("w", "t", 64.06, most=64, digits=1).verdict, NOT_REACHED)
-        self.assertEqual(demanded("w", "t", None, most=64).verdict, NOT_AVAILABLE)
+        self.assertEqual(demanded("w", "t", None, most=64).verdict, NO_VERDICT)
 
     def test_points_are_those_of_the_default(self):
         rows = [row("adaptive", [9]), row("mob", [10]), row("mob", [1], name="slow")]
-        point, = multicast_results.points(rows)
+        (point,) = multicast_results.points(rows)
         self.assertEqual((point.network, point.best, point.is_lost), ("4x4, fast", "mob", True))
         self.assertAlmostEqual(point.share, 0.9)
-        # RESULTS.md asks the rows of any experiment.
-        self.assertEqual(list(Results(rows).points()), [point])
+        # RESULTS.md takes points from the rows of any experiment.
+        self.assertEqual(list(points(rows)), [point])
 
     def test_an_unequal_file_is_not_equal(self):
         with tempfile.TemporaryDirectory() as folder:
             one, other = pathlib.Path(folder, "one"), pathlib.Path(folder, "other")
             one.write_bytes(b"x" * 3_000_000)
-            for content, wanted in ((b"x" * 3_000_000, True), (b"x" * 2_999_999 + b"y", False), (b"x" * 2_999_999, False), (b"x" * 3_000_001, False)):
+            for content, wanted in (
+                (b"x" * 3_000_000, True),
+                (b"x" * 2_999_999 + b"y", False),
+                (b"x" * 2_999_999, False),
+                (b"x" * 3_000_001, False),
+            ):
                 other.write_bytes(content)
                 self.assertEqual(multicast.is_equal(one, other), wanted)
             self.assertFalse(multicast.is_equal(one, pathlib.Path(folder, "absent")))
 
 
-@unittest.skipIf(matplotlib is None, "matplotlib is not installed")
+@unittest.skipIf(matplotlib is None, "matplotlib: not installed")
 class Plots(unittest.TestCase):
     def test_every_plan_is_drawn_and_judged(self):
         for plan in PLANS:
             with self.subTest(plan=plan.name), tempfile.TemporaryDirectory() as folder:
-                path = plan.folder / "plot.py"
-                spec = importlib.util.spec_from_file_location(f"plot_{plan.folder.name}", path)
-                plot = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(plot)
+                plot = load_plot(plan.folder / "plot.py")
                 rows = list(self.rows_of(plan.table))
                 plot.figures(rows, pathlib.Path(folder))
                 self.assertTrue(list(pathlib.Path(folder).glob("*.png")))
                 self.assertIn("| adaptive", pathlib.Path(folder, "tables.md").read_text())
                 verdicts = [claim.verdict for claim in plot.claims(rows)]
                 self.assertIn(REACHED, verdicts)
-                # Nothing was measured: nothing is claimed.
+                # Without measurements no claim is reached.
                 self.assertNotIn(REACHED, [claim.verdict for claim in plot.claims([])])
 
     def rows_of(self, table):
@@ -160,14 +210,25 @@ class Plots(unittest.TestCase):
             for line in table["line"]:
                 if network["name"] not in line.get("networks", [network["name"]]):
                     continue
-                more = {"memory_peak_mib": [20.0], "piece_bytes": 65536} if line["program"] == "bcast" else {}
+                more = (
+                    {"memory_peak_mib": [20.0], "piece_bytes": 65536}
+                    if line["program"] == "bcast"
+                    else {}
+                )
                 if "kill" in line:
-                    more |= {"died": [[[1.0, "b1"]]], "returned": [1], "returned_s": [3.0], "resumed_bytes": [100]}
+                    more |= {
+                        "died": [[[1.0, "b1"]]],
+                        "returned": [1],
+                        "returned_s": [3.0],
+                        "resumed_bytes": [100],
+                    }
                 rate = [9.0 if line.get("method") == "adaptive" else 5.0]
                 for name in table.get("scenarios", []):
                     yield row(line["name"], rate, network["name"], name, **more)
                 for size in table.get("sizes", []):
-                    yield row(line["name"], rate, network["name"], size=1 << 10 << len(size), **more)
+                    yield row(
+                        line["name"], rate, network["name"], size=1 << 10 << len(size), **more
+                    )
 
 
 if __name__ == "__main__":

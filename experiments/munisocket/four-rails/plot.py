@@ -1,17 +1,24 @@
 """Figure 10: four equal rails."""
 
-from drawing import Figure, bandwidths
-from plan import K, M, size_name
-from results import Results, best_everywhere, compare
+from multirail_experiments.claims import compare
+from multirail_experiments.drawing import Figure, bandwidths
+from multirail_experiments.plan import K, M, size_name
+from multirail_experiments.points import best_everywhere
+from multirail_experiments.results import Results
 
-# By how much Enhanced MuniSocket is faster than basic MuniSocket.
+# How much faster Enhanced MuniSocket is than basic MuniSocket in the paper.
 PAPER_MARGINS = {128 * K: 1.35, 2 * M: 1.076}
-OUR_BASIC = "our basic MuniSocket is faster than the paper's: one task drives all channels, so nothing contends for its counter"
+OUR_BASIC = (
+    "our basic MuniSocket is faster than the paper's: one task drives all channels, "
+    "so nothing contends for its counter"
+)
 
 
 def figures(rows, out):
     found = Results(rows)
-    figure = Figure("Figure 10: four rails of 100 Mbit/s", "effective bandwidth, Mbit/s", found.lines())
+    figure = Figure(
+        "Figure 10: four rails of 100 Mbit/s", "effective bandwidth, Mbit/s", found.lines()
+    )
     bandwidths(figure, found, ["tcp", "shared-counter", "two-ended", "adaptive", "oracle"])
     figure.save(out / "figure-10.png")
 
@@ -19,9 +26,17 @@ def figures(rows, out):
 def claims(rows):
     found = Results(rows)
     return [
-        *(compare("figure 10", f"{name} over basic MuniSocket, {size_name(size)}", margin, found.ratio(line, "shared-counter", size),
-                  digits=3, note=OUR_BASIC)
-          for line, name in (("two-ended", "Enhanced MuniSocket"), ("adaptive", "the default"))
-          for size, margin in PAPER_MARGINS.items()),
-        best_everywhere("figure 10", found),
+        *(
+            compare(
+                "figure 10",
+                f"{name} over basic MuniSocket, {size_name(size)}",
+                margin,
+                found.ratio(line, "shared-counter", size),
+                digits=3,
+                note=OUR_BASIC,
+            )
+            for line, name in (("two-ended", "Enhanced MuniSocket"), ("adaptive", "the default"))
+            for size, margin in PAPER_MARGINS.items()
+        ),
+        best_everywhere("figure 10", rows),
     ]

@@ -1,11 +1,12 @@
-"""Rates of copies by program and network, a figure for one file and one for many; their CPU time and shares in a table."""
+"""Rates of copies by program and network, and a table with their CPU time."""
 
 import dataclasses
 import statistics
 
-import drawing
-from host import BUSY_IDLE_SHARE
-from results import NOT_AVAILABLE, NOT_REACHED, REACHED, TOLERANCE, Claim
+from multirail_experiments import drawing
+from multirail_experiments.claims import Claim, Source, judged, not_measured
+from multirail_experiments.host import BUSY_IDLE_SHARE
+from multirail_experiments.results import TOLERANCE
 
 OURS = "multirail cp"
 COLUMNS = 2
@@ -13,7 +14,7 @@ COLUMNS = 2
 
 @dataclasses.dataclass
 class Copy:
-    """One line's copies of a load on a network: medians over the repeats."""
+    """Copies of a load by one line on a network, as medians of repeats."""
 
     network: str
     load: str
@@ -24,13 +25,23 @@ class Copy:
     cpu_s: float
     cpu_s_per_gib: float
     cpu_was_limit: bool
+    runs: int
 
     @classmethod
     def of(cls, row):
         cpu_s = statistics.median(row["cpu_s"])
-        return cls(row["network"], row["load"], row["line"], row["files"], statistics.median(row["seconds"]),
-                   statistics.median(row["mbit_s"]), cpu_s, cpu_s / (row["bytes"] / (1 << 30)),
-                   row["cpu_idle_share"] < BUSY_IDLE_SHARE)
+        return cls(
+            row["network"],
+            row["load"],
+            row["line"],
+            row["files"],
+            statistics.median(row["seconds"]),
+            statistics.median(row["mbit_s"]),
+            cpu_s,
+            cpu_s / (row["bytes"] / (1 << 30)),
+            row["cpu_idle_share"] < BUSY_IDLE_SHARE,
+            len(row["seconds"]),
+        )
 
 
 def dagger(cpu_was_limit):
@@ -48,8 +59,13 @@ def panels(rows):
 
 def figures(rows, out_dir):
     found = panels(rows)
-    for name, title, is_one in (("one-file", "One file", True), ("many-files", "Many files", False)):
-        chosen = {where: copies for where, copies in found.items() if (copies[0].files == 1) == is_one}
+    for name, title, is_one in (
+        ("one-file", "One file", True),
+        ("many-files", "Many files", False),
+    ):
+        chosen = {
+            where: copies for where, copies in found.items() if (copies[0].files == 1) == is_one
+        }
         if chosen:
             bars(title, chosen, out_dir / f"{name}.png")
     (out_dir / "tables.md").write_text("\n".join(tables(rows, found)) + "\n")
@@ -57,18 +73,31 @@ def figures(rows, out_dir):
 
 def bars(title, chosen, path):
     lines = list(dict.fromkeys(copy.line for copies in chosen.values() for copy in copies))
-    color = {line: drawing.style_of("adaptive" if line == OURS else line, lines)[0] for line in lines}
+    color = {
+        line: drawing.style_of("adaptive" if line == OURS else line, lines)[0] for line in lines
+    }
     grid = -(-len(chosen) // COLUMNS)
-    figure, axes = drawing.plt.subplots(grid, min(COLUMNS, len(chosen)), figsize=(5.2 * min(COLUMNS, len(chosen)), 2.3 * grid),
-                                        squeeze=False)
+    figure, axes = drawing.plt.subplots(
+        grid,
+        min(COLUMNS, len(chosen)),
+        figsize=(5.2 * min(COLUMNS, len(chosen)), 2.3 * grid),
+        squeeze=False,
+    )
     places = [place for row in axes for place in row]
-    for place in places[len(chosen):]:
+    for place in places[len(chosen) :]:
         place.axis("off")
     for place, ((network, load), copies) in zip(places, chosen.items()):
         copies = list(reversed(copies))
-        drawn = place.barh([copy.line for copy in copies], [copy.mbit_s for copy in copies],
-                           color=[color[copy.line] for copy in copies])
-        place.bar_label(drawn, [f" {copy.mbit_s:.0f}{dagger(copy.cpu_was_limit)}" for copy in copies], fontsize=8)
+        drawn = place.barh(
+            [copy.line for copy in copies],
+            [copy.mbit_s for copy in copies],
+            color=[color[copy.line] for copy in copies],
+        )
+        place.bar_label(
+            drawn,
+            [f" {copy.mbit_s:.0f}{dagger(copy.cpu_was_limit)}" for copy in copies],
+            fontsize=8,
+        )
         place.set_title(f"{network}: {load}", fontsize=10)
         place.margins(x=0.15)
         place.tick_params(labelsize=8)
@@ -76,7 +105,7 @@ def bars(title, chosen, path):
             place.spines[side].set_visible(False)
     figure.suptitle(f"{title}: Mbit/s (†: the CPU was the limit)", fontsize=11)
     figure.set_layout_engine("constrained")
-    # No date or version inside: the same rows give the same file.
+    # The file has no date or version, so that the same rows give the same file.
     figure.savefig(path, dpi=110, metadata={"Software": None})
     drawing.plt.close(figure)
 
@@ -88,10 +117,19 @@ def tables(rows, found):
         header = "| line | seconds | Mbit/s | of the best | CPU s | CPU s/GiB |"
         yield from ("", f"## {network}: {load}", "", header, "|" + " --- |" * 6)
         for copy in copies:
-            cells = [copy.line + dagger(copy.cpu_was_limit), f"{copy.seconds:.2f}", f"{copy.mbit_s:.1f}", f"{copy.mbit_s / best:.3f}",
-                     f"{copy.cpu_s:.2f}", f"{copy.cpu_s_per_gib:.2f}"]
+            cells = [
+                copy.line + dagger(copy.cpu_was_limit),
+                f"{copy.seconds:.2f}",
+                f"{copy.mbit_s:.1f}",
+                f"{copy.mbit_s / best:.3f}",
+                f"{copy.cpu_s:.2f}",
+                f"{copy.cpu_s_per_gib:.2f}",
+            ]
             yield "| " + " | ".join(cells) + " |"
-    yield from ("", "†: the CPU was the limit. CPU time is that of the whole machine: both hosts and the network.")
+    yield from (
+        "",
+        "†: the CPU was the limit. CPU time is that of the whole machine, with both hosts.",
+    )
     for row in rows:
         if row["kind"] == "skipped":
             yield f"\nNot measured: {row['line']} on {row['network']}: {row['reason']}"
@@ -99,16 +137,26 @@ def tables(rows, found):
 
 def claims(rows):
     text = f"`multirail cp` is the fastest or within {TOLERANCE:.0%} of it"
-    return [claim(f"{network}, {load}", text, copies) for (network, load), copies in panels(rows).items()]
+    return [
+        claim(f"{network}, {load}", text, copies)
+        for (network, load), copies in panels(rows).items()
+    ]
 
 
 def claim(where, text, copies):
     ours = next((copy for copy in copies if copy.line == OURS), None)
     others = [copy for copy in copies if copy.line != OURS]
     if ours is None or not others:
-        return Claim(where, text, "", "-", NOT_AVAILABLE, "not measured")
+        return not_measured(where, text, source=Source.PEER)
     best = max(others, key=lambda copy: copy.mbit_s)
     share = ours.mbit_s / best.mbit_s
-    verdict = REACHED if share >= 1 - TOLERANCE else NOT_REACHED
-    return Claim(where, text, "", f"{ours.mbit_s:.1f} Mbit/s, {share:.2f} of the best other", verdict,
-                 f"{best.line}: {best.mbit_s:.1f} Mbit/s{dagger(ours.cpu_was_limit or best.cpu_was_limit)}")
+    return Claim(
+        where,
+        text,
+        f"{best.line}: {best.mbit_s:.1f} Mbit/s",
+        f"{ours.mbit_s:.1f} Mbit/s, {share:.2f} of the best other",
+        judged(share >= 1 - TOLERANCE),
+        "†: the CPU was the limit" if ours.cpu_was_limit or best.cpu_was_limit else "",
+        Source.PEER,
+        min(ours.runs, best.runs),
+    )

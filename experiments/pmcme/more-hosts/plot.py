@@ -1,8 +1,8 @@
 """Figures 10 to 13 with as many hosts and ports as the paper had."""
 
-import placement_drawing
-import placement_results
-from placement_results import Placements
+from multirail_experiments.placement import claims as placement_claims
+from multirail_experiments.placement import drawing as placement_drawing
+from multirail_experiments.placement.results import Placements
 
 
 def figures(rows, folder):
@@ -13,4 +13,4 @@ def figures(rows, folder):
 
 
 def claims(rows):
-    yield from placement_results.pattern_claims(rows, "figures 10 to 13")
+    yield from placement_claims.pattern_claims(rows, "figures 10 to 13")

@@ -1,7 +1,7 @@
 """Figures 11 and 21: one host to all others; its ports are the narrow side."""
 
-import placement_drawing
-import placement_results
+from multirail_experiments.placement import claims as placement_claims
+from multirail_experiments.placement import drawing as placement_drawing
 
 TITLE = "One host to three others, 4 ports of 50 Mbit/s each (figure 11)"
 BARS = "figure-21-sent", "the sending host and of a receiver (figure 21, one to many)"
@@ -12,5 +12,5 @@ def figures(rows, folder):
 
 
 def claims(rows):
-    yield from placement_results.pattern_claims(rows, "figure 11")
-    yield from placement_results.even_claims(rows, "figure 21", "round-robin", "sent", is_even=True)
+    yield from placement_claims.pattern_claims(rows, "figure 11")
+    yield from placement_claims.even_claims(rows, "figure 21", "round-robin", "sent", is_even=True)

@@ -1,7 +1,7 @@
 """Figure 10: streams of several processes from one host to one, and both ways at once."""
 
-import placement_drawing
-import placement_results
+from multirail_experiments.placement import claims as placement_claims
+from multirail_experiments.placement import drawing as placement_drawing
 
 TITLE = "Two of four hosts with 4 ports of 50 Mbit/s each (figure 10)"
 
@@ -11,4 +11,4 @@ def figures(rows, folder):
 
 
 def claims(rows):
-    yield from placement_results.pattern_claims(rows, "figure 10")
+    yield from placement_claims.pattern_claims(rows, "figure 10")

@@ -1,9 +1,9 @@
 """Ports of different rates: shares of the sum."""
 
-import placement_drawing
-import placement_results
-from placement_results import Placements
-from results import Results, best_everywhere
+from multirail_experiments.placement import claims as placement_claims
+from multirail_experiments.placement import drawing as placement_drawing
+from multirail_experiments.placement.results import Placements
+from multirail_experiments.points import best_everywhere
 
 
 def figures(rows, folder):
@@ -17,5 +17,5 @@ def claims(rows):
     found = Placements(rows)
     for network in found.networks:
         for pattern in found.patterns:
-            yield from placement_results.default_claims(found, "beyond the paper", network, pattern)
-    yield best_everywhere("beyond the paper", Results(rows))
+            yield from placement_claims.default_claims(found, "beyond the paper", network, pattern)
+    yield best_everywhere("beyond the paper", rows)

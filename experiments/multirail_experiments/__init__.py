@@ -1,0 +1,1 @@
+"""Measures multirail and other programs, draws the figures of papers again, and judges claims."""

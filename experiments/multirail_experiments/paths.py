@@ -1,0 +1,13 @@
+"""Folders of this repository that several modules need."""
+
+import pathlib
+
+# experiments/, with a folder for each paper.
+HOME = pathlib.Path(__file__).resolve().parents[1]
+ROOT = HOME.parent
+TARGET = ROOT / "target/experiments"
+QUICK_OUT = ROOT / "target/experiments-quick"
+# `scripts/setup edges` installs the libraries that edges are compared with here. They have
+# dependencies of their own, so only the processes that use them see this folder.
+EDGES_PACKAGES = TARGET / "edges"
+PYTHON = "/usr/bin/python3"
