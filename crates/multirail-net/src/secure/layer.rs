@@ -14,11 +14,13 @@ const SHARE_WINDOW_BYTES: u64 = 1 << 20;
 pub(crate) struct RecordLayer {
     sealer: Sealer,
     opener: Opener,
-    /// Records that are being written, of which `written` bytes are.
+    /// The first `sealed_bytes` are records that are being written, of which the first `written` are.
+    /// The memory is kept for the next ones.
     sealed: Vec<u8>,
+    sealed_bytes: usize,
     written: usize,
-    /// For each record that the caller was not told to be written: its end in `sealed`, and its
-    /// plaintext.
+    /// For each record that the caller was not told to be written: its end in `sealed`, and the length
+    /// of its plaintext.
     ends: VecDeque<(usize, usize)>,
     /// Plaintext and records of late.
     share: (u64, u64),
@@ -26,7 +28,8 @@ pub(crate) struct RecordLayer {
 
 impl RecordLayer {
     pub(crate) fn new(sealer: Sealer, opener: Opener) -> Self {
-        Self { sealer, opener, sealed: Vec::new(), written: 0, ends: VecDeque::new(), share: (0, 0) }
+        let (sealed, ends) = (Vec::new(), VecDeque::new());
+        Self { sealer, opener, sealed, sealed_bytes: 0, written: 0, ends, share: (0, 0) }
     }
 
     /// Writes the first bytes of `parts`, about `most_bytes` at most, and returns how many. Those are
@@ -43,8 +46,8 @@ impl RecordLayer {
         if self.ends.is_empty() {
             self.seal(parts, most_bytes.min(MAX_BATCH_BYTES));
         }
-        while self.written < self.sealed.len() {
-            match write(&self.sealed[self.written..]) {
+        while self.written < self.sealed_bytes {
+            match write(&self.sealed[self.written..self.sealed_bytes]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
                 Err(error) => {
@@ -64,28 +67,27 @@ impl RecordLayer {
             self.ends.pop_front();
         }
         if self.ends.is_empty() {
-            self.sealed.clear();
-            self.written = 0;
+            (self.sealed_bytes, self.written) = (0, 0);
         }
         plaintext
     }
 
     fn seal(&mut self, parts: &[IoSlice<'_>], most_bytes: usize) {
         let mut slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
-        let mut sealed_bytes = 0;
-        while sealed_bytes < most_bytes.max(1) {
-            let start = self.sealed.len();
-            let count = self.sealer.seal(&slices, &mut self.sealed);
+        let mut taken_bytes = 0;
+        while taken_bytes < most_bytes.max(1) {
+            let (count, end) = self.sealer.seal(&slices, &mut self.sealed, self.sealed_bytes);
             if count == 0 {
                 return;
             }
-            self.ends.push_back((self.sealed.len(), count));
+            self.ends.push_back((end, count));
             self.share.0 += count as u64;
-            self.share.1 += (self.sealed.len() - start) as u64;
+            self.share.1 += (end - self.sealed_bytes) as u64;
+            self.sealed_bytes = end;
             if self.share.1 > SHARE_WINDOW_BYTES {
                 self.share = (self.share.0 / 2, self.share.1 / 2);
             }
-            sealed_bytes += count;
+            taken_bytes += count;
             let mut left = count;
             for slice in &mut slices {
                 let taken = left.min(slice.len());

@@ -90,27 +90,41 @@ impl Sealer {
         Self { key: RecordKey::new(cipher, secret) }
     }
 
-    /// Appends one record with the first bytes of `parts`, as many as fit, to `records`. Returns how
-    /// many those are; without a byte in `parts`, there is no record.
-    pub(crate) fn seal(&mut self, parts: &[&[u8]], records: &mut Vec<u8>) -> usize {
+    /// Makes one record of the first bytes of `parts`, as many as fit, in `buffer` from `start` on. The
+    /// buffer grows if it is too short. Returns the plaintext's length and where the record ends;
+    /// without a byte in `parts`, there is no record.
+    pub(crate) fn seal(&mut self, parts: &[&[u8]], buffer: &mut Vec<u8>, start: usize) -> (usize, usize) {
         let length = parts.iter().map(|part| part.len()).sum::<usize>().min(MAX_PLAINTEXT_BYTES);
         if length == 0 {
-            return 0;
+            return (0, start);
+        }
+        let end = start + LENGTH_BYTES + length + TAG_BYTES;
+        if buffer.len() < end {
+            buffer.resize(end, 0);
         }
         let prefix = ((length + TAG_BYTES) as u16).to_le_bytes();
-        records.extend_from_slice(&prefix);
-        let start = records.len();
-        let mut left = length;
-        for part in parts {
-            let taken = &part[..part.len().min(left)];
-            records.extend_from_slice(taken);
-            left -= taken.len();
-        }
-        let nonce = self.key.next_nonce();
-        let sealed = self.key.key.seal_in_place_separate_tag(nonce, Aad::from(prefix), &mut records[start..]);
-        let tag = sealed.expect("a record is far shorter than the cipher's limit");
-        records.extend_from_slice(tag.as_ref());
-        length
+        let (nonce, aad) = (self.key.next_nonce(), Aad::from(prefix));
+        let (prefix_out, rest) = buffer[start..end].split_at_mut(LENGTH_BYTES);
+        prefix_out.copy_from_slice(&prefix);
+        let (ciphertext, tag_out) = rest.split_at_mut(length);
+        let sealed = match parts.iter().find(|part| !part.is_empty()) {
+            // Most bytes of a large message are in records of one part, which need no copy.
+            Some(part) if part.len() >= length => {
+                self.key.key.seal_out_of_place_scatter(nonce, aad, &part[..length], ciphertext, &[], tag_out)
+            }
+            _ => {
+                let mut room = &mut ciphertext[..];
+                for part in parts {
+                    let (taken, rest) = room.split_at_mut(part.len().min(room.len()));
+                    taken.copy_from_slice(&part[..taken.len()]);
+                    room = rest;
+                }
+                let sealed = self.key.key.seal_in_place_separate_tag(nonce, aad, ciphertext);
+                sealed.map(|tag| tag_out.copy_from_slice(tag.as_ref()))
+            }
+        };
+        sealed.expect("a record is far shorter than the cipher's limit");
+        (length, end)
     }
 }
 
