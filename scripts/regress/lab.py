@@ -53,6 +53,7 @@ class Lab:
         self.token_file = self.work / "token"
         self.token_file.touch(mode=0o600)
         self.token_file.write_bytes(os.urandom(16).hex().encode())
+        self.keys = self.work / "keys"
         try:
             self._lab("up", *self.flags)
             for host in self.hosts:
@@ -77,7 +78,8 @@ class Lab:
     def on(self, host, *command):
         """The command line that runs a command on a host. `lab exec` becomes that command, so
         the process that it starts is the command's own."""
-        return [self.multirail, "lab", "exec", "--name", self.name, host, "--", *command]
+        return ["env", f"MULTIRAIL_KEYS={self.keys}",
+                self.multirail, "lab", "exec", "--name", self.name, host, "--", *command]
 
     def run(self, host, *command):
         """Runs a command on a host to its end and returns its output."""

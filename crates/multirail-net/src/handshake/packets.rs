@@ -105,6 +105,7 @@ pub(super) async fn read_tls<T: DeserializeOwned>(
     tls.read_exact(stream, &mut body).await.map_err(failed)?;
     decode(&body, peer)
 }
+
 /// Parses `bytes` as each of the handshake's packets, for fuzzing.
 #[doc(hidden)]
 pub fn decode_any(bytes: &[u8]) {

@@ -60,12 +60,12 @@ impl Dialer {
     }
 
     async fn redial_channel(self, session: Weak<Shared>, redial: Redial) {
-        let Redial { id, rail, replaces } = redial;
+        let Redial { id, rail, replaces: lost } = redial;
         let Some(ends) = self.rails.get(rail as usize) else { return };
-        let replaces_some = Some(replaces);
-        match self.dial(ends, Joined::Data { channel: id, rail, replaces: replaces_some }).await {
+        let replaces = Some(lost);
+        match self.dial(ends, Joined::Data { channel: id, rail, replaces }).await {
             Ok((stream, protection)) => {
-                join(&session, Joining::Data { stream, protection, id, rail, replaces: replaces_some });
+                join(&session, Joining::Data { stream, protection, id, rail, replaces });
             }
             Err(Error::SessionUnknown) => session_unknown(&session),
             Err(error) => {
@@ -73,7 +73,7 @@ impl Dialer {
                 if let Some(shared) = session.upgrade() {
                     let mut driver = shared.lock();
                     let now = driver.now();
-                    driver.machine.handle_redial_failed(now, replaces);
+                    driver.machine.handle_redial_failed(now, lost);
                 }
             }
         }
