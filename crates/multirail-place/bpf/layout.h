@@ -210,23 +210,6 @@ struct packet {
 	__u32 queue_bytes[MAX_PORTS];
 };
 
-/** What the iterator `list_streams` writes for each socket. */
-struct stream_record {
-	/** An address of IPv4 occupies the first four bytes. */
-	__u8 local[16];
-	__u8 remote[16];
-	/** In host byte order, like `remote_port`. */
-	__u16 local_port;
-	__u16 remote_port;
-	/** AF_INET or AF_INET6. */
-	__u16 family;
-	__u16 protocol;
-	/** Bytes of TCP written by the program and not acknowledged. */
-	__u32 backlog_bytes;
-	__u32 unused;
-	struct stream_state state;
-};
-
 /** The input of trace.bpf.c, as the data of a packet. */
 struct traced_packet {
 	/** The destination address, as in an Ethernet header. */

@@ -107,7 +107,7 @@ pub async fn status() -> Result<Status> {
     };
     let mut peers: Vec<PeerStatus> = maps.peers().map(peer_row).collect();
     peers.sort_by(|a, b| a.macs.cmp(&b.macs));
-    let mut streams = streams::list(maps.streams()?)?;
+    let mut streams = streams::list(maps.streams()?).await?;
     streams.sort_by_key(|stream| (std::cmp::Reverse(stream.bytes), stream.local, stream.remote));
     let run = program::run_time_ns_and_count(program_id).filter(|&(_, count)| count > 0);
     Ok(Status {

@@ -175,7 +175,16 @@ impl Talk<'_> {
     /// Talks until the server listens.
     async fn run(&mut self, invitation: &Invitation) -> anyhow::Result<Ready> {
         while let Some(line) = self.lines.recv().await {
-            match self.dialogue.take(&line).map_err(|refusal| explained(self.host, &refusal))? {
+            let step = match self.dialogue.take(&line) {
+                Ok(step) => step,
+                Err(refusal) => {
+                    // The session ends by itself now, after what it says to stderr.
+                    self.stdin = None;
+                    let _ = tokio::time::timeout(END_WITHIN, &mut self.ended).await;
+                    return Err(explained(self.host, &refusal));
+                }
+            };
+            match step {
                 Step::Read => {}
                 Step::SendProgram => {
                     let (program, stdin) = (self.program.take(), self.stdin.take());

@@ -6,7 +6,6 @@ pub const MAX_PEERS: u32 = 1024;
 pub const SLOTS: u32 = 64;
 pub const TRACED_STREAMS: u32 = 72;
 pub type __uint8_t = core::ffi::c_uchar;
-pub type __uint16_t = core::ffi::c_ushort;
 pub type __int32_t = core::ffi::c_int;
 pub type __uint32_t = core::ffi::c_uint;
 pub type __uint64_t = core::ffi::c_ulong;
@@ -258,24 +257,6 @@ pub struct packet {
     pub ends_stream: u32,
     #[doc = " Bytes in the queues of the ports."]
     pub queue_bytes: [u32; 16usize],
-}
-#[doc = " What the iterator `list_streams` writes for each socket."]
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
-pub struct stream_record {
-    #[doc = " An address of IPv4 occupies the first four bytes."]
-    pub local: [u8; 16usize],
-    pub remote: [u8; 16usize],
-    #[doc = " In host byte order, like `remote_port`."]
-    pub local_port: u16,
-    pub remote_port: u16,
-    #[doc = " AF_INET or AF_INET6."]
-    pub family: u16,
-    pub protocol: u16,
-    #[doc = " Bytes of TCP written by the program and not acknowledged."]
-    pub backlog_bytes: u32,
-    pub unused: u32,
-    pub state: stream_state,
 }
 #[doc = " The input of trace.bpf.c, as the data of a packet."]
 #[repr(C)]

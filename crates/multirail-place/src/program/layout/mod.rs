@@ -12,7 +12,7 @@ pub(super) use generated::*;
 pub(super) use generated::{
     REASON_EARLIEST, REASON_FIRST_PORT, REASON_HASH, REASON_PINNED, REASON_ROUND_ROBIN, REASON_SPREAD,
     host_state as HostState, mac as MacKey, peer as PeerEntry, peer_state as PeerState, port as PortEntry,
-    port_state as PortState, stream_record as StreamRecord, stream_state as StreamState,
+    port_state as PortState, stream_state as StreamState,
 };
 
 use multirail_proto::placement::{MAX_PEERS, MAX_PORTS, Mac, Policy};
