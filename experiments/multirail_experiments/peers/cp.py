@@ -10,8 +10,13 @@ def available(_lab):
     return None
 
 
-@contextlib.contextmanager
 def serving(lab, source):
+    return serving_with(lab, source, NAME, PORT, [])
+
+
+@contextlib.contextmanager
+def serving_with(lab, source, name, port, options):
+    """`options` are those of both sides."""
     server = [
         lab.multirail,
         "serve",
@@ -20,7 +25,8 @@ def serving(lab, source):
         "--token-file",
         lab.token_file,
         "--listen",
-        f"0.0.0.0:{PORT}",
+        f"0.0.0.0:{port}",
+        *options,
     ]
 
     def command(load, target):
@@ -29,12 +35,13 @@ def serving(lab, source):
         return [
             lab.multirail,
             "cp",
+            *options,
             *([] if load.is_one else ["-r"]),
             "--token-file",
             lab.token_file,
-            f"mr://{lab.address('b', 0)}:{PORT}/{what}",
+            f"mr://{lab.address('b', 0)}:{port}/{what}",
             f"{target}/",
         ]
 
-    with lab.start("b", *server, ready=lab.listens("b", PORT)):
-        yield [(NAME, command)]
+    with lab.start("b", *server, ready=lab.listens("b", port)):
+        yield [(name, command)]
