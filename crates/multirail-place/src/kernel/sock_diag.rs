@@ -25,7 +25,7 @@ const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
 const TCP_CLOSING: u32 = 11;
 /// The states of sockets that send data.
-const STATES: u32 = (1 << (TCP_CLOSING + 1)) - 1 & !(1 << TCP_TIME_WAIT | 1 << TCP_LISTEN);
+const STATES: u32 = ((1 << (TCP_CLOSING + 1)) - 1) & !(1 << TCP_TIME_WAIT | 1 << TCP_LISTEN);
 /// Bytes of `struct inet_diag_req_v2`.
 const REQUEST_BYTES: usize = 56;
 /// Bytes of `struct inet_diag_msg`.
