@@ -63,8 +63,11 @@ pub(crate) async fn accept<D: Doorkeeper>(
             return Err(Error::Version { ours: PROTOCOL_VERSION, theirs: version });
         }
         match decode::<Hello>(body, &peer)?.opening {
-            Opening::Open(theirs) => accept_open(stream, config, door, said, theirs, &peer).await,
-            Opening::Join { session, joined } => accept_join(stream, door, said, session, joined, &peer).await,
+            // On the heap, so that a connection that is silent does not take their room.
+            Opening::Open(theirs) => Box::pin(accept_open(stream, config, door, said, theirs, &peer)).await,
+            Opening::Join { session, joined } => {
+                Box::pin(accept_join(stream, door, said, session, joined, &peer)).await
+            }
         }
     })
     .await

@@ -86,6 +86,17 @@ impl Admission {
         let place = door.place;
         // Without a limit for authenticated peers, those that wait to be accepted have this one.
         let _unproven = place.is_none().then_some(unproven);
+        // On the heap, so that connections without a proof do not take its room.
+        Box::pin(self.pass_on(admitted, stream, peer, place)).await
+    }
+
+    async fn pass_on(
+        &self,
+        admitted: Admitted<Arc<Shared>>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: Option<Place>,
+    ) -> Result<()> {
         let local = stream.local_addr().map_err(Error::io("setting up a connection"))?.ip().to_canonical();
         let stream = stream.into_std().map_err(Error::io("setting up a connection"))?;
         match admitted {
