@@ -46,6 +46,7 @@ pub use wire::Change;
 #[doc(hidden)]
 pub use wire::read_any;
 
+use multirail_net::permissions::{Permissions, Right};
 use multirail_net::protocol::ProtocolName;
 use multirail_net::record::Notes;
 use multirail_net::request::{self, Request};
@@ -54,6 +55,7 @@ use multirail_net::{Error, Session};
 use multirail_tree::dir::Dir;
 use multirail_tree::filter::Filter;
 use multirail_tree::origin::{Origin, Source, named_sources};
+use multirail_tree::root::Root;
 use multirail_tree::target::{Expected, Target, put_target, shape};
 use multirail_tree::{names, notes};
 use options::Terms;
@@ -201,6 +203,7 @@ pub async fn get(
         sender: Side::Server,
         progress: options.progress.clone(),
         on_change: options.dry_run.clone(),
+        permissions: Permissions::default(),
     };
     Ok(Incoming::new(session, target, order).run().await?)
 }
@@ -261,24 +264,28 @@ impl ProtocolHandler for FilesHandler {
 async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, notes: &Notes) -> Result<(), Error> {
     notes.operation("put");
     notes.path(&request.destination);
+    let permissions = session.client().permissions.clone();
     let PutRequest { destination, several, sync, terms } = request;
     let filter = filter(&terms).map_err(|why| Error::Protocol(format!("a request for files: {why}")))?;
     let shown = names::shown(&destination);
-    let target = match scope {
-        Scope::Below(root) => put_target(root, &destination, several).map(|mut target| {
-            if !terms.dry_run {
+    let target = allowed(&permissions, &terms).and_then(|()| match scope {
+        Scope::Below(root) => {
+            let root = Root::new(root, permissions.below());
+            let mut target = put_target(&root, &destination, several)?;
+            // Notes are looked for in the served folder alone.
+            if !terms.dry_run && root.is_whole() {
                 target.begin_note();
             }
-            target
-        }),
+            Ok(target)
+        }
         // A note has no place without a root. A later copy removes what a killed one leaves.
         Scope::User => Target::local(&shown, shape(&shown, several), None),
-    };
+    });
     match target {
         Ok(target) => {
             request::send(session, &Reply::default()).await?;
             let (progress, sender) = (Arc::default(), Side::Client);
-            let order = receive::Order { terms, filter, sync, sender, progress, on_change: None };
+            let order = receive::Order { terms, filter, sync, sender, progress, on_change: None, permissions };
             note_report(notes, &Incoming::new(session, target, order).run().await?);
             Ok(())
         }
@@ -287,6 +294,13 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
             request::send(session, &Reply { refused: Some(why), ..Reply::default() }).await
         }
     }
+}
+
+/// Whether a client may send files under these terms. To delete what the source lacks, and to show what
+/// would be done, is to tell what is there.
+fn allowed(permissions: &Permissions, terms: &Terms) -> Result<(), String> {
+    permissions.check(Right::Write)?;
+    if terms.dry_run || terms.delete { permissions.check(Right::Read) } else { Ok(()) }
 }
 
 /// Notes what a copy did, for the server's records.
@@ -305,9 +319,17 @@ async fn serve_get(session: &mut Session, scope: &Scope, request: GetRequest, no
         let strategy = name.parse().map_err(|e| wrong(format!("{e}")))?;
         session.set_strategy(strategy, *fragment_bytes);
     }
-    let origin = match scope {
-        Scope::Below(root) => Origin::Served(Dir::open(root).map_err(Error::io("opening the served folder"))?),
-        Scope::User => Origin::Local,
+    let permissions = &session.client().permissions;
+    let origin = match (permissions.check(Right::Read), scope) {
+        (Err(why), _) => {
+            notes.refused(&why);
+            Origin::Refused(why)
+        }
+        (Ok(()), Scope::Below(root)) => {
+            let root = Root::new(root, permissions.below());
+            Origin::Served(root.open().map_err(Error::io("opening the served folder"))?)
+        }
+        (Ok(()), Scope::User) => Origin::Local,
     };
     let sources = request.sources.iter().map(|bytes| Source::new(&names::shown(bytes))).collect();
     let order = Order {

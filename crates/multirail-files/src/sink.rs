@@ -149,6 +149,12 @@ impl FileSink {
         &self.wanted
     }
 
+    /// What was wanted and is in the file, in whole blocks.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        let missing = Pieces::new(self.hashes.missing_bytes());
+        self.wanted.bytes().saturating_sub(missing.bytes())
+    }
+
     /// Whether everything has arrived that is wanted.
     pub(super) fn is_complete(&self) -> bool {
         self.received_bytes >= self.wanted.bytes()

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::handshake::{self, Opened, Peer, Purpose};
 use crate::protocol::ProtocolName;
+use crate::secure::authorized_keys::Client;
 use crate::secure::keys::Protection;
 use crate::session::Config;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -17,11 +18,12 @@ pub struct Connection {
     stream: TcpStream,
     protection: Protection,
     peer: Peer,
+    client: Client,
 }
 
 impl Connection {
     pub(crate) fn new(stream: TcpStream, opened: Opened) -> Self {
-        Self { stream, protection: opened.protection, peer: opened.peer }
+        Self { stream, protection: opened.protection, peer: opened.peer, client: opened.client }
     }
 
     /// Opens a connection to `host` over `stream`, for this protocol of its router.
@@ -46,6 +48,11 @@ impl Connection {
     /// Who the peer is.
     pub fn peer(&self) -> Peer {
         self.peer
+    }
+
+    /// What this side knows of the peer, and what the peer may do here.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Whether both sides have given up encryption.

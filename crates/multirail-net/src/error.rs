@@ -229,6 +229,14 @@ pub enum IdentityError {
         /// The line, from 1.
         number: usize,
     },
+    /// The options of a line of a file of keys are not valid.
+    #[error("line {number}: {why}")]
+    Options {
+        /// The line, from 1.
+        number: usize,
+        /// What is wrong, and what is allowed.
+        why: String,
+    },
     /// The file cannot be read or written.
     #[error("{0}")]
     Io(io::Error),

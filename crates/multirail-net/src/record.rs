@@ -31,6 +31,8 @@ pub struct Record<'a> {
     pub peer: SocketAddr,
     /// The client's key, as in a file of authorized keys.
     pub identity: Option<&'a str>,
+    /// The name of the client beside its key in the file of authorized keys; empty if it has none.
+    pub name: &'a str,
     /// The protocol of the request.
     pub protocol: ProtocolName,
     /// When it began.

@@ -273,7 +273,8 @@ impl Router {
         let NewConnection { protocol, connection, place } = connection;
         let handler = self.handler(protocol)?;
         let peer = connection.socket().peer_addr().map_err(Error::io("setting up a connection"))?;
-        let observed = Observed::begin(self, (peer, connection.peer().key), protocol, Notes::default(), None);
+        let client = (peer, connection.peer().key, connection.client().name.clone());
+        let observed = Observed::begin(self, client, protocol, Notes::default(), None);
         if let Some(place) = &place {
             place.set_busy();
         }
@@ -304,7 +305,8 @@ impl Router {
             };
             let protocol = request.protocol();
             let handler = self.handler(protocol)?;
-            let (client, meter) = ((peer, session.peer().key), Some(session.meter()));
+            let client = (peer, session.peer().key, session.client().name.clone());
+            let meter = Some(session.meter());
             let observed = Observed::begin(self, client, protocol, request.notes().clone(), meter);
             let next = handler.answer(session, peer, request).await;
             match next {
@@ -390,6 +392,7 @@ type Detached = (Observed, Box<dyn FnOnce() -> Result<()>>);
 struct Observed {
     peer: SocketAddr,
     key: PublicKey,
+    name: String,
     protocol: ProtocolName,
     notes: Notes,
     began: SystemTime,
@@ -400,7 +403,7 @@ struct Observed {
 impl Observed {
     fn begin(
         router: &Router,
-        (peer, key): (SocketAddr, PublicKey),
+        (peer, key, name): (SocketAddr, PublicKey, String),
         protocol: ProtocolName,
         notes: Notes,
         session: Option<Meter>,
@@ -409,7 +412,7 @@ impl Observed {
             observer.request_began(protocol);
         }
         let session = session.map(|meter| (meter.clone(), meter.read()));
-        Self { peer, key, protocol, notes, began: SystemTime::now(), clock: Instant::now(), session }
+        Self { peer, key, name, protocol, notes, began: SystemTime::now(), clock: Instant::now(), session }
     }
 
     fn end(&self, router: &Router, error: Option<&Error>) {
@@ -425,6 +428,7 @@ impl Observed {
         observer.request_ended(&Record {
             peer: self.peer,
             identity: Some(&self.key.to_string()),
+            name: &self.name,
             protocol: self.protocol,
             began: self.began,
             took: self.clock.elapsed(),

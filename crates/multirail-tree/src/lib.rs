@@ -11,6 +11,7 @@ pub mod notes;
 pub mod origin;
 pub mod part;
 pub mod report;
+pub mod root;
 pub mod space;
 pub mod stat;
 pub mod target;

@@ -21,6 +21,8 @@ pub enum Origin {
     Local,
     /// Below this directory, for a client. A path that leads out of it is refused.
     Served(Dir),
+    /// Nowhere: the client may not read, for this reason.
+    Refused(String),
 }
 
 /// One thing to copy.
@@ -66,6 +68,7 @@ impl Origin {
     /// [`Cause::Read`], or [`Cause::Refused`] for a path that leads out of a served root.
     pub fn open(&self, path: &Path) -> Result<Opened, Problem> {
         let opened = match self {
+            Origin::Refused(why) => return Err(Problem::new(Cause::Refused, why.as_str())),
             Origin::Local => open_local(path),
             Origin::Served(root) => {
                 let written_as_dir = path.as_os_str().as_bytes().ends_with(b"/");

@@ -10,6 +10,7 @@ use crate::names::{self, WirePath};
 use crate::notes::Note;
 use crate::part;
 use crate::report::{Cause, Problem};
+use crate::root::Root;
 use crate::stat::Stat;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -388,11 +389,11 @@ impl Target {
 /// # Errors
 ///
 /// In words, why nothing can be copied there.
-pub fn put_target(root: &Path, destination: &[u8], several: bool) -> Result<Target, String> {
+pub fn put_target(root: &Root, destination: &[u8], several: bool) -> Result<Target, String> {
     let shown = names::shown(destination);
     let plain = names::trim_end(destination);
     let path = names::check_path(plain).map_err(|p| format!("{}: {}", shown.display(), p.reason))?;
-    let root = Dir::open(root).map_err(|e| format!("the served folder cannot be opened: {e}"))?;
+    let root = root.open().map_err(|e| format!("the served folder cannot be opened: {e}"))?;
     Target::below(root, &path, &shown, shape(&shown, several))
 }
 

@@ -9,6 +9,7 @@ use crate::sink::FileSink;
 use crate::wire::{BATCH_BYTES, Item, Reply, take_item};
 use multirail_net::error::{Error, Result};
 use multirail_net::payload::VecSink;
+use multirail_net::quota::{Quota, Reservation};
 use multirail_tree::extra::Extra;
 use multirail_tree::journal::{Identity, Journal};
 use multirail_tree::meta::Meta;
@@ -40,10 +41,13 @@ impl Incoming<'_> {
         extra: Option<Extra>,
     ) -> Result<(), Problem> {
         check_hash(blake3::hash(content).as_bytes(), hash)?;
+        let reserved = self.reserve(Quota::cost(content.len() as u64))?;
         let (dir, name) = self.target.file(path, self.order.sync)?;
         let part = Part::create(dir, &name).map_err(|e| Problem::io(Cause::Write, &e))?;
         part.file().write_all(content).map_err(|e| Problem::io(Cause::Write, &e))?;
-        self.commit(part, meta, extra.as_ref())
+        self.commit(part, meta, extra.as_ref())?;
+        reserved.keep();
+        Ok(())
     }
 
     /// Gives a file whose content is verified its properties and its name.
@@ -57,6 +61,10 @@ impl Incoming<'_> {
         if self.medium.is_some() {
             return Err(Error::Protocol("a file within another".to_owned()));
         }
+        let (part, reserved) = match self.reserve(Quota::cost(total_bytes)) {
+            Ok(reserved) => (self.create_part(heading.path, total_bytes), reserved),
+            Err(problem) => (Err(problem), Reservation::default()),
+        };
         self.medium = Some(Medium {
             path: heading.path.to_vec(),
             meta: heading.meta,
@@ -65,7 +73,8 @@ impl Incoming<'_> {
             total_bytes,
             received_bytes: 0,
             hasher: blake3::Hasher::new(),
-            part: self.create_part(heading.path, total_bytes),
+            part,
+            reserved,
         });
         Ok(())
     }
@@ -77,8 +86,9 @@ impl Incoming<'_> {
         if sent.is_ok() && medium.received_bytes != medium.total_bytes {
             return Err(Error::Protocol("a file that ended early".to_owned()));
         }
-        let Medium { path, meta, retry, extra, total_bytes, hasher, part, .. } = medium;
+        let Medium { path, meta, retry, extra, total_bytes, hasher, part, reserved, .. } = medium;
         let hash = *hasher.finalize().as_bytes();
+        let part = part.map(|part| (part, reserved));
         self.complete(&Heading { path: &path, meta, retry, extra }, total_bytes, part, Ok(hash), sent).await
     }
 
@@ -95,7 +105,12 @@ impl Incoming<'_> {
             None => Pieces::whole(total_bytes),
         };
         let identity = ask.then(|| identity(&heading.meta, changed, total_bytes, &data)).flatten();
-        let opened = self.open_large(heading.path, &data, total_bytes, identity.as_ref()).await;
+        let reserved = self.reserve(Quota::cost(data.bytes()));
+        let opened = match &reserved {
+            Ok(_) => self.open_large(heading.path, &data, total_bytes, identity.as_ref()).await,
+            Err(problem) => Err(problem.clone()),
+        };
+        let mut reserved = reserved.unwrap_or_default();
         let (part, journal) = match opened {
             Ok(large) => (Ok(large.part), large.journal),
             Err(problem) => (Err(problem), None),
@@ -119,6 +134,8 @@ impl Incoming<'_> {
             None => part,
         };
         let had_bytes = total_bytes - sink.wanted().bytes();
+        // What an earlier copy has left was counted then.
+        reserved.shrink(Quota::cost(sink.wanted().bytes()));
         if ask {
             let go = part.is_ok();
             if let Err(problem) = &part {
@@ -144,10 +161,14 @@ impl Incoming<'_> {
         if let (Ok(part), false) = (&part, stays) {
             part.stays().store(false, Ordering::Relaxed);
         }
+        if stays && part.as_ref().is_ok_and(|part| part.stays().load(Ordering::Relaxed)) {
+            reserved.shrink(Quota::cost(sink.stored_bytes()));
+            std::mem::take(&mut reserved).keep();
+        }
         let sent = received?;
         let hash = sink.finish();
         drop(held);
-        self.complete(heading, total_bytes, part, hash, sent).await
+        self.complete(heading, total_bytes, part.map(|part| (part, reserved)), hash, sent).await
     }
 
     /// Receives the content of a large file, and its trailer.
@@ -213,7 +234,7 @@ impl Incoming<'_> {
         &mut self,
         heading: &Heading<'_>,
         total_bytes: u64,
-        part: Result<Part, Problem>,
+        part: Result<(Part, Reservation), Problem>,
         received: Result<[u8; 32], Problem>,
         sent: Result<[u8; 32], Problem>,
     ) -> Result<()> {
@@ -227,9 +248,11 @@ impl Incoming<'_> {
                 return Ok(());
             }
         };
-        let stored = part.and_then(|part| {
+        let stored = part.and_then(|(part, reserved)| {
             check_hash(&received?, &sent)?;
-            self.commit(part, &heading.meta, heading.extra.as_ref())
+            self.commit(part, &heading.meta, heading.extra.as_ref())?;
+            reserved.keep();
+            Ok(())
         });
         self.settle(heading, total_bytes, stored).await
     }

@@ -5,6 +5,8 @@ use crate::plan::{Announced, Plan, plan};
 use crate::send::digest;
 use crate::wire::{Answer, Change, What};
 use multirail_net::error::{Error, Result};
+use multirail_net::permissions::Right;
+use multirail_net::quota::{Quota, Reservation};
 use multirail_tree::dir::{Dir, Kind};
 use multirail_tree::extra::Extra;
 use multirail_tree::meta::Meta;
@@ -35,7 +37,12 @@ impl Incoming<'_> {
                 Err(problem) => self.fail(path, true, problem).await,
             };
         }
-        match self.target.make_dir(path, self.order.sync) {
+        let reserved = match self.target.kind(path) {
+            Ok(Some(_)) => Ok(Reservation::default()),
+            _ => self.reserve(Quota::cost(0)),
+        };
+        let made = reserved.and_then(|reserved| self.target.make_dir(path, self.order.sync).map(|()| reserved.keep()));
+        match made {
             Ok(()) => self.counts.directories += 1,
             Err(problem) => self.fail(path, true, problem).await?,
         }
@@ -78,6 +85,8 @@ impl Incoming<'_> {
             extra = self.extra_of(dir, name, stat).ok();
         }
         let known = there.as_ref().map(|(_, _, stat)| (stat, extra));
+        // An answer other than `send` tells what is there.
+        let known = known.filter(|(stat, _)| self.may_read() || matches!(stat.kind, Kind::Directory | Kind::Special));
         let plan = plan(announced, known, self.order.terms.by_content);
         if self.order.terms.dry_run {
             let change = match plan {
@@ -128,6 +137,11 @@ impl Incoming<'_> {
         Ok(Answer::Done)
     }
 
+    /// Whether the sender may learn what is there.
+    fn may_read(&self) -> bool {
+        self.order.permissions.has(Right::Read)
+    }
+
     fn want(&self, announced: &Announced) -> Answer {
         self.order.progress.expect(announced.bytes);
         Answer::Send
@@ -148,16 +162,22 @@ impl Incoming<'_> {
     /// Makes an empty file. Nothing is written to it, so it needs no part.
     fn make_empty(&mut self, path: &[u8], meta: &Meta, replaces: bool) -> Result<(), Problem> {
         let sync = self.order.sync;
+        let reserved = self.reserve(Quota::cost(0))?;
         let (dir, name) = self.target.file(path, sync)?;
         let io = |e: io::Error| Problem::io(Cause::Write, &e);
         if !replaces && !sync {
             match dir.create(&name) {
-                Ok(file) => return part::apply(&file, meta).map_err(io),
+                Ok(file) => {
+                    reserved.keep();
+                    return part::apply(&file, meta).map_err(io);
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(io(error)),
             }
         }
-        Part::create(dir, &name).and_then(|part| part.commit(meta, sync)).map_err(io)
+        Part::create(dir, &name).and_then(|part| part.commit(meta, sync)).map_err(io)?;
+        reserved.keep();
+        Ok(())
     }
 
     /// Sets the properties of a file whose content is the sender's.
@@ -188,7 +208,8 @@ impl Incoming<'_> {
         let same_time = |stat: &Stat| (stat.meta.mtime_s, stat.meta.mtime_ns) == (meta.mtime_s, meta.mtime_ns);
         match &there {
             Some((dir, name, stat))
-                if stat.kind == Kind::Symlink
+                if self.may_read()
+                    && stat.kind == Kind::Symlink
                     && same_time(stat)
                     && dir.read_link(name).is_ok_and(|there| there == target) =>
             {
@@ -204,10 +225,13 @@ impl Incoming<'_> {
             self.would(Change::Link, path).await?;
             return Ok(Answer::Done);
         }
-        let made = self.target.file(path, self.order.sync).and_then(|(dir, name)| {
+        let made = self.reserve(Quota::cost(0)).and_then(|reserved| {
+            let (dir, name) = self.target.file(path, self.order.sync)?;
             let replaces = there.is_some();
             make_symlink(&dir, &name, target, meta, replaces, self.order.sync)
-                .map_err(|e| Problem::io(Cause::Write, &e))
+                .map_err(|e| Problem::io(Cause::Write, &e))?;
+            reserved.keep();
+            Ok(())
         });
         match made {
             Ok(()) => self.counts.links += 1,

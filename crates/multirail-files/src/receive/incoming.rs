@@ -5,6 +5,8 @@ use crate::options::{OnChange, Terms};
 use crate::wire::{self, Answer, BATCH_BYTES, Change, Counts, Item, Reply, WireFailure, take_item};
 use multirail_net::error::{Error, Result};
 use multirail_net::payload::VecSink;
+use multirail_net::permissions::Permissions;
+use multirail_net::quota::Reservation;
 use multirail_net::{Session, request};
 use multirail_tree::extra::Extra;
 use multirail_tree::filter::Filter;
@@ -28,6 +30,8 @@ pub(crate) struct Order {
     pub progress: Arc<Progress>,
     /// Is told what would be done. Otherwise the sender is.
     pub on_change: Option<OnChange>,
+    /// What the sender may do here.
+    pub permissions: Permissions,
 }
 
 /// A copy that is being received.
@@ -160,6 +164,11 @@ impl<'a> Incoming<'a> {
             if self.order.sync { file.sync_all() } else { Ok(()) }
         });
         applied.map_err(|e| Problem::io(Cause::Write, &e))
+    }
+
+    /// Reserves room for `bytes` in the quota of the sender.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Problem> {
+        self.order.permissions.reserve(bytes).map_err(|why| Problem::new(Cause::Refused, why))
     }
 
     /// Counts a finished file.

@@ -1,5 +1,6 @@
 //! What a receiver keeps between two items.
 
+use multirail_net::quota::Reservation;
 use multirail_tree::extra::Extra;
 use multirail_tree::meta::Meta;
 use multirail_tree::part::Part;
@@ -18,6 +19,8 @@ pub(super) struct Medium {
     pub(super) received_bytes: u64,
     pub(super) hasher: blake3::Hasher,
     pub(super) part: Result<Part, Problem>,
+    /// Of the sender's quota.
+    pub(super) reserved: Reservation,
 }
 
 /// The fields that precede a file's content.

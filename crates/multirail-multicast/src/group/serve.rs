@@ -12,10 +12,13 @@ use crate::wire::{
     receive_body, send_body,
 };
 use multirail_net::error::{Error, Result};
+use multirail_net::permissions::{Permissions, Right};
+use multirail_net::quota::Quota;
 use multirail_net::record::Notes;
 use multirail_net::sync::lock;
 use multirail_net::{Config, PublicKey, Session, request};
 use multirail_proto::multicast::Members;
+use multirail_tree::root::Root;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
@@ -82,7 +85,12 @@ impl Registry {
     }
 
     /// The group of an invitation from a root with this key, and whether it begins with it.
-    fn join(&self, id: GroupId, invite: Invite, root: PublicKey) -> Result<(Arc<MemberDriver>, bool), String> {
+    fn join(
+        &self,
+        id: GroupId,
+        invite: Invite,
+        (root, permissions): (PublicKey, &Permissions),
+    ) -> Result<(Arc<MemberDriver>, bool), String> {
         let cluster_of = invite.hosts.iter().map(|h| h.cluster).collect();
         let members = Members::new(cluster_of, invite.root).map_err(|e| e.to_string())?;
         if !members.contains(invite.me) || invite.me == invite.root {
@@ -91,7 +99,7 @@ impl Registry {
         let (open, done): (Box<OpenStore>, Box<dyn Fn(u32) + Send + Sync>) = match (&self.take, invite.destination) {
             (Take::Files(root), Some(destination)) => {
                 let options = TreeOptions { sync: invite.sync };
-                (Box::new(open_below(root.clone(), destination, options)), Box::new(|_| {}))
+                (Box::new(open_below(root, permissions, destination, options)), Box::new(|_| {}))
             }
             (Take::Memory(inbox), None) => {
                 let inbox = Arc::new(inbox.of_group());
@@ -132,13 +140,17 @@ impl Registry {
 
 /// Opens stores of files at `destination` below `root`.
 fn open_below(
-    root: PathBuf,
+    root: &Path,
+    permissions: &Permissions,
     destination: Vec<u8>,
     options: TreeOptions,
-) -> impl Fn(u32, Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync {
+) -> impl Fn(u32, Arc<Manifest>) -> Result<Arc<dyn Store>, StoreError> + Send + Sync + use<> {
+    let (root, permissions) = (Root::new(root, permissions.below()), permissions.clone());
     move |_, manifest| {
+        let costs = manifest.entries().iter().map(|entry| Quota::cost(entry.total_bytes()));
+        let reserved = permissions.reserve(costs.fold(0, u64::saturating_add)).map_err(StoreError::Destination)?;
         let destination = Destination { root: &root, path: Path::new(OsStr::from_bytes(&destination)) };
-        Ok(Arc::new(TreeStore::open(manifest, destination, options)?))
+        Ok(Arc::new(TreeStore::open(manifest, destination, options)?.counting(reserved)))
     }
 }
 
@@ -154,7 +166,11 @@ pub(crate) async fn serve_invite(
     if let Some(destination) = &invite.destination {
         notes.path(destination);
     }
-    let (member, begins) = match registry.join(request.group, invite, session.peer().key) {
+    let permissions = &session.client().permissions;
+    // A host offers what it has of the data to all members, also to those that know nothing but its hash.
+    let allowed = permissions.check(Right::Write).and_then(|()| permissions.check(Right::Read));
+    let joined = allowed.and_then(|()| registry.join(request.group, invite, (session.peer().key, permissions)));
+    let (member, begins) = match joined {
         Ok(joined) => joined,
         Err(why) => {
             notes.refused(&why);

@@ -7,6 +7,7 @@ use super::packets::{
 };
 use super::types::{Joined, Opened, Peer, Purpose, Refusal, SessionId};
 use crate::error::{Error, Result};
+use crate::secure::authorized_keys::Client;
 use crate::secure::cipher::Cipher;
 use crate::secure::keys::{Protection, SessionSecret, is_proof, prove};
 use crate::secure::pake;
@@ -67,7 +68,9 @@ pub(crate) async fn open(stream: &mut TcpStream, host: &str, config: &Config, pu
         match read_tls(&mut tls, stream, &peer).await? {
             Verdict::Refused(refusal) => Err(refusal.error(config.identity.public_key())),
             Verdict::Accepted { session, proof } if is_proof(&proof, &agreed.token_key, SERVER, &bound) => {
-                Ok(Opened { session, secret, protection, peer: Peer { key, has_token: config.token.is_some() } })
+                let peer = Peer { key, has_token: config.token.is_some() };
+                // Whom this side has dialled may answer with whatever this side asked for.
+                Ok(Opened { session, secret, protection, peer, client: Client::default() })
             }
             Verdict::Accepted { .. } => Err(Error::TokenWrong),
         }

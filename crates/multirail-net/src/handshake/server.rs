@@ -105,21 +105,21 @@ async fn accept_open<D: Doorkeeper>(
     let known = Peer { key, has_token };
     let admitted = if !is_proof(&proven, &agreed.token_key, CLIENT, &bound) {
         Err(Refusal::Token)
-    } else if has_token || config.accepts_client(key) {
-        door.enter(known, purpose)
+    } else if let Some(client) = config.client(known) {
+        door.enter(known, purpose).map(|session| (session, client))
     } else {
         Err(Refusal::Key { has_token: config.token.is_some() })
     };
-    let verdict = match admitted {
-        Ok(session) => Verdict::Accepted { session, proof: prove(&agreed.token_key, SERVER, &bound) },
-        Err(refusal) => Verdict::Refused(refusal),
+    let verdict = match &admitted {
+        Ok((session, _)) => Verdict::Accepted { session: *session, proof: prove(&agreed.token_key, SERVER, &bound) },
+        Err(refusal) => Verdict::Refused(*refusal),
     };
     let (mut packet, mut out) = (Vec::new(), Vec::new());
     packet::encode(&verdict, &mut packet);
     tls.write(&packet).and_then(|()| tls.output(&mut out)).map_err(failed)?;
     write(stream, &out).await?;
-    let session = admitted.map_err(|refusal| refusal.error(key))?;
-    Ok(Admitted::Opened(Opened { session, secret, protection, peer: known }, purpose))
+    let (session, client) = admitted.map_err(|refusal| refusal.error(key))?;
+    Ok(Admitted::Opened(Opened { session, secret, protection, peer: known, client }, purpose))
 }
 
 async fn accept_join<D: Doorkeeper>(

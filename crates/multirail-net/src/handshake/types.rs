@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::protocol::ProtocolName;
+use crate::secure::authorized_keys::Client;
 use crate::secure::keys::{Protection, SessionSecret};
 use crate::secure::public_key::PublicKey;
 use serde::{Deserialize, Serialize};
@@ -109,4 +110,6 @@ pub(crate) struct Opened {
     /// The keys of this connection.
     pub(crate) protection: Protection,
     pub(crate) peer: Peer,
+    /// What the peer may ask of this side.
+    pub(crate) client: Client,
 }

@@ -108,7 +108,7 @@ impl Admission {
                 let mut driver = SessionDriver::new(&self.config, Role::Listener);
                 driver.machine.set_own_ports(self.ports(local).await?);
                 driver.mailbox.put(Joining::Control { stream, protection: opened.protection });
-                let shared = Shared::new(driver, opened.peer);
+                let shared = Shared::new(driver, opened.peer, opened.client);
                 self.remember(opened.session, &shared, opened.secret);
                 self.hand_on(Accepted::Session(NewSession { shared, peer, place })).await
             }

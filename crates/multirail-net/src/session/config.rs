@@ -1,7 +1,9 @@
 //! How a session is configured.
 
 use crate::error::{Error, Result};
-use crate::secure::authorized_keys::AuthorizedKeys;
+use crate::handshake::Peer;
+use crate::permissions::Permissions;
+use crate::secure::authorized_keys::{AuthorizedKeys, Client};
 use crate::secure::identity::Identity;
 use crate::secure::known_hosts::KnownHosts;
 use crate::secure::public_key::PublicKey;
@@ -178,9 +180,14 @@ impl Config {
         self
     }
 
-    /// Whether a client with this key is accepted without a token.
-    pub(crate) fn accepts_client(&self, key: PublicKey) -> bool {
-        key == self.identity.public_key() || self.authorized_keys.contains(key)
+    /// What this side knows of a client that has proven its key, and what the client may do; `None` if
+    /// it is not let in. The token and this side's own key give all rights.
+    pub(crate) fn client(&self, peer: Peer) -> Option<Client> {
+        let known = self.authorized_keys.client(peer.key);
+        if peer.has_token || peer.key == self.identity.public_key() {
+            return Some(Client { permissions: Permissions::default(), ..known.unwrap_or_default() });
+        }
+        known
     }
 
     /// Fails if this side knows another key of the server `host`, or no key and there is no token that

@@ -95,9 +95,9 @@ impl Session {
         let (local, remote) = (stream.local_addr(), stream.peer_addr());
         let (local, remote) =
             local.and_then(|l| Ok((l, remote?))).map_err(Error::io("reading a connection's addresses"))?;
-        let Opened { session, secret, protection, peer } =
+        let Opened { session, secret, protection, peer, client } =
             handshake::open(&mut stream, host, &config, Purpose::New).await?;
-        let shared = Shared::new(SessionDriver::new(&config, Role::Dialler), peer);
+        let shared = Shared::new(SessionDriver::new(&config, Role::Dialler), peer, client);
         let control = stream.into_std().map_err(Error::io("taking over a connection"))?;
         shared.mailbox.put(Joining::Control { stream: control, protection });
         let peer_ports = peer_ports(&shared).await?;

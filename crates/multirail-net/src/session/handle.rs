@@ -7,6 +7,7 @@ use super::status::{RailStatus, Stats};
 use crate::error::Result;
 use crate::handshake::Peer;
 use crate::payload::{Sink, Source};
+use crate::secure::authorized_keys::Client;
 use crate::traffic::{Counted, Meter};
 use multirail_proto::striping::Strategy;
 use std::sync::Arc;
@@ -114,6 +115,12 @@ impl Session {
     /// Who the peer is.
     pub fn peer(&self) -> Peer {
         self.shared().identity
+    }
+
+    /// What this side knows of the peer, and what the peer may ask of it. A handler checks it before it
+    /// does something. A host that this side has dialled may do everything that it was dialled for.
+    pub fn client(&self) -> &Client {
+        &self.shared().client
     }
 
     /// What the session has done so far.

@@ -97,6 +97,7 @@ mod tests {
     use super::super::sender::Sender;
     use super::*;
     use crate::handshake::Peer;
+    use crate::secure::authorized_keys::Client;
     use crate::secure::identity::Identity;
     use crate::secure::keys::Protection;
     use multirail_proto::session::{COPY_LIMIT_BYTES, Role};
@@ -125,7 +126,8 @@ mod tests {
         peer.set_nonblocking(true).unwrap();
         let driver = SessionDriver::new(&Config::default(), Role::Listener);
         driver.mailbox.put(Joining::Data { stream, protection: Protection::Plaintext, id: 0, rail: 0, replaces: None });
-        let shared = Shared::new(driver, Peer { key: Identity::of_process().public_key(), has_token: false });
+        let known = Peer { key: Identity::of_process().public_key(), has_token: false };
+        let shared = Shared::new(driver, known, Client::default());
         // The rest of maintenance does not run, because it would wake every call at its next turn.
         let (session, unsent) = (Arc::downgrade(&shared), shared.unsent.clone());
         let mut maintenance = pin!(send_unsent(&session, &unsent));

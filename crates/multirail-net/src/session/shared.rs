@@ -4,6 +4,7 @@ use super::driver::SessionDriver;
 use super::mailbox::Mailbox;
 use crate::error::Result;
 use crate::handshake::Peer;
+use crate::secure::authorized_keys::Client;
 use crate::sync::lock;
 use crate::traffic::{Counted, Entry, Part};
 use futures_util::task::AtomicWaker;
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub(super) mailbox: Arc<Mailbox>,
     /// Who the peer is.
     pub(super) identity: Peer,
+    /// What the peer may ask of this side.
+    pub(super) client: Client,
     driver: Mutex<SessionDriver>,
     pub(super) send_waker: AtomicWaker,
     pub(super) receive_waker: AtomicWaker,
@@ -45,10 +48,11 @@ impl Wake for Both {
 }
 
 impl Shared {
-    pub(super) fn new(driver: SessionDriver, identity: Peer) -> Arc<Self> {
+    pub(super) fn new(driver: SessionDriver, identity: Peer, client: Client) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             mailbox: driver.mailbox.clone(),
             identity,
+            client: client.clone(),
             driver: Mutex::new(driver),
             send_waker: AtomicWaker::new(),
             receive_waker: AtomicWaker::new(),

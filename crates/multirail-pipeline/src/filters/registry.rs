@@ -3,9 +3,12 @@
 use super::rehearsal;
 use crate::error::{PipelineError, Result};
 use crate::runtime::{CopyInfo, Failure, Filter, MakeFilter};
+use multirail_net::permissions::{Permissions, Right};
+use multirail_tree::root::Root;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Makes a filter of one kind for one copy, with the parameters from the group.
@@ -17,6 +20,8 @@ pub struct Filters {
     makers: BTreeMap<String, Maker>,
     /// Kinds that the host does not make, with the reason.
     refused: BTreeMap<String, String>,
+    /// The kinds that use files of this folder, or none, and are made again for a client that may do less.
+    pub(super) built_in: Option<PathBuf>,
 }
 
 impl Filters {
@@ -44,6 +49,41 @@ impl Filters {
     pub fn without(mut self, kind: &str, why: &str) -> Self {
         self.makers.remove(kind);
         self.refused.insert(kind.to_owned(), why.to_owned());
+        self
+    }
+
+    /// The kinds that a client with these permissions may use. A built-in kind keeps to the client's folder
+    /// and rights. All other kinds may do anything, as programs do.
+    pub(crate) fn of_client(&self, permissions: &Permissions) -> Self {
+        let Some(folder) = &self.built_in else { return self.clone().without_programs(permissions, &Self::none()) };
+        let own = Self::for_root(Root::new(folder, permissions.below()));
+        let mut limited = self.clone().without_programs(permissions, &own);
+        for (kind, right) in [("read", Right::Read), ("write", Right::Write)] {
+            if !limited.makers.contains_key(kind) {
+                continue;
+            }
+            let refused = permissions.check(right).err();
+            let bounded = (kind == "write" && permissions.quota().is_some())
+                .then(|| "no quota bounds what it writes, and this key has one".to_owned());
+            limited = match (refused.or(bounded), own.makers.get(kind)) {
+                (Some(why), _) => limited.without(kind, &why),
+                (None, Some(make)) if !permissions.below().as_os_str().is_empty() => {
+                    limited.makers.insert(kind.to_owned(), make.clone());
+                    limited
+                }
+                (None, _) => limited,
+            };
+        }
+        limited
+    }
+
+    /// Without the kinds that are not among those of `harmless`, unless the client may start programs.
+    fn without_programs(mut self, permissions: &Permissions, harmless: &Self) -> Self {
+        if let Err(why) = permissions.check(Right::Programs) {
+            for kind in self.kinds().into_iter().filter(|kind| !harmless.makers.contains_key(kind)) {
+                self = self.without(&kind, &why);
+            }
+        }
         self
     }
 

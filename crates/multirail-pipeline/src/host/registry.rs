@@ -9,6 +9,7 @@ use crate::runtime::MakeFilter;
 use multirail_net::Config;
 use multirail_net::budget::MemoryBudget;
 use multirail_net::error::Result;
+use multirail_net::permissions::Permissions;
 use multirail_net::sync::lock;
 use std::collections::HashMap;
 use std::path::Path;
@@ -66,6 +67,7 @@ impl RunRegistry {
         layout: Layout,
         me: u32,
         kinds: Vec<FilterKind>,
+        permissions: &Permissions,
     ) -> Result<(RegisteredRun<'_>, Arc<PreparedHost>, Vec<MakeFilter>), String> {
         let filters = layout.graph.filters();
         let is_host = me != 0 && (me as usize) < layout.hosts.len();
@@ -80,11 +82,12 @@ impl RunRegistry {
         if copies > MAX_COPIES {
             return Err(format!("{copies} copies are too many for this server, which allows {MAX_COPIES}"));
         }
+        let known = self.filters.of_client(permissions);
         let mut makers = Vec::new();
         for (node, kind) in filters.iter().zip(kinds) {
             makers.push(if node.hosts.contains(&me) {
                 let parameters = serde_json::from_str(&kind.parameters).map_err(|e| e.to_string())?;
-                self.filters.maker(&kind.kind, parameters).map_err(|e| e.to_string())?
+                known.maker(&kind.kind, parameters).map_err(|e| e.to_string())?
             } else {
                 Filters::not_here()
             });
@@ -112,7 +115,7 @@ pub fn prepare_any(bytes: &[u8]) {
         RunRegistry::new(filters, Config::new(), MemoryBudget::new(1 << 20))
     });
     let Ok(ToHost::Prepare { layout, me, kinds }) = postcard::from_bytes(bytes) else { return };
-    let Ok((_registered, host, makers)) = REGISTRY.add(layout, me, kinds) else { return };
+    let Ok((_registered, host, makers)) = REGISTRY.add(layout, me, kinds, &Permissions::default()) else { return };
     for (filter, make) in makers.iter().enumerate() {
         for info in host.copies_of(filter) {
             assert!(info.limit_bytes <= REGISTRY.budget.limit_bytes());
@@ -154,7 +157,7 @@ mod tests {
         let registry = RunRegistry::new(filters, Config::new(), MemoryBudget::default());
         let add = || {
             let (layout, kinds) = layout();
-            registry.add(layout, 1, kinds)
+            registry.add(layout, 1, kinds, &Permissions::default())
         };
         let first = add();
         assert!(first.is_ok());

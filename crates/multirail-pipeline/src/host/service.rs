@@ -27,6 +27,7 @@ type SharedCopies = Arc<Mutex<Option<RunningHost>>>;
 /// Takes part in a group until the coordinator ends it or is lost.
 pub(super) async fn serve(registry: &RunRegistry, session: Session, notes: &Notes) -> Result<()> {
     notes.operation("run");
+    let permissions = session.client().permissions.clone();
     let (mut sender, mut receiver) = session.into_split();
     let ToHost::Prepare { layout, me, kinds } = receive(&mut receiver).await? else {
         return Err(Error::Protocol("a pipeline whose first message is not its group".to_owned()));
@@ -34,7 +35,7 @@ pub(super) async fn serve(registry: &RunRegistry, session: Session, notes: &Note
     for FilterKind { kind, parameters } in &kinds {
         notes.detail(format!("{kind} {parameters}"));
     }
-    let (_registered, host, makers) = match registry.add(layout, me, kinds) {
+    let (_registered, host, makers) = match registry.add(layout, me, kinds, &permissions) {
         Ok(added) => added,
         Err(why) => {
             notes.refused(&why);

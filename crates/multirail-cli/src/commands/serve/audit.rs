@@ -92,6 +92,8 @@ struct Line<'a> {
     took_s: f64,
     peer: String,
     identity: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
     service: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<&'a str>,
@@ -142,6 +144,7 @@ fn line(record: &Record<'_>) -> String {
         took_s: record.took.as_secs_f64(),
         peer: record.peer.to_string(),
         identity: record.identity,
+        name: record.name,
         service: record.protocol.to_string(),
         operation: record.notes.operation,
         paths: record.notes.paths.iter().map(|path| Named::new(path)).collect(),

@@ -26,10 +26,12 @@ use crate::store::api::{Store, Written};
 use crate::store::error::StoreError;
 use crate::store::files::OpenFiles;
 use crate::store::manifest::{Entry, Manifest, Span};
+use multirail_net::quota::Reservation;
 use multirail_net::sync::{lock, read};
 use multirail_proto::multicast::PieceSet;
 use multirail_tree::dir::Dir;
 use multirail_tree::report::Report;
+use multirail_tree::root::Root;
 use multirail_tree::target::Target;
 use std::ffi::OsString;
 use std::fs::File;
@@ -45,7 +47,7 @@ const MARK: &str = "name";
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Destination<'a> {
     /// The served folder. The destination cannot leave it.
-    pub root: &'a Path,
+    pub root: &'a Root,
     /// The relative path below it, as the peer gave it. Empty: the folder itself.
     pub path: &'a Path,
 }
@@ -81,6 +83,10 @@ pub(crate) struct TreeStore {
     /// Writers hold it for reading, so that nothing is written once files get their names.
     stage: RwLock<Stage>,
     files: Mutex<Files>,
+    /// Of the quota of the root, for what was missing at the beginning.
+    reserved: Reservation,
+    /// What was there at the beginning.
+    had_bytes: u64,
 }
 
 /// The location of each file.
@@ -111,6 +117,24 @@ enum Stage {
 }
 
 impl TreeStore {
+    /// Counts what this store will write in the quota of the root, of which `reserved` was taken for
+    /// everything.
+    pub(crate) fn counting(mut self, mut reserved: Reservation) -> Self {
+        self.had_bytes = self.held_bytes();
+        let missing_bytes = self.manifest.pieces().total_bytes - self.had_bytes;
+        // Without a missing piece, all that is left is names.
+        let keeps_all = missing_bytes > 0 || self.had_bytes == 0;
+        reserved.shrink(if keeps_all { reserved.bytes().saturating_sub(self.had_bytes) } else { 0 });
+        self.reserved = reserved;
+        self
+    }
+
+    fn held_bytes(&self) -> u64 {
+        let (held, pieces) = (self.lock_held(), self.manifest.pieces());
+        let ranges = (0..pieces.count()).filter(|piece| held.contains(*piece)).map(|piece| pieces.range(piece));
+        ranges.map(|range| range.end - range.start).sum()
+    }
+
     fn lock_files(&self) -> MutexGuard<'_, Files> {
         lock(&self.files)
     }
@@ -255,7 +279,10 @@ impl Drop for TreeStore {
         if matches!(self.stage.get_mut(), Ok(Stage::Gathering)) {
             // Only an empty folder is removed.
             let _ = self.base.remove_dir(&self.folder_name);
+            // What arrived stays on the disk for the next attempt.
+            self.reserved.shrink(self.held_bytes() - self.had_bytes);
         }
+        std::mem::take(&mut self.reserved).keep();
         self.folder.unlock();
     }
 }

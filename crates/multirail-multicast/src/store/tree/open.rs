@@ -6,6 +6,7 @@ use super::{Destination, EntryLocation, Files, MARK, OpenFiles, Stage, TreeOptio
 use crate::store::error::StoreError;
 use crate::store::manifest::scan::map_pieces;
 use crate::store::manifest::{EntryKind, Layout, Manifest};
+use multirail_net::quota::Reservation;
 use multirail_proto::multicast::PieceSet;
 use multirail_tree::dir::{Dir, Kind};
 use multirail_tree::names::{self, MAX_NAME_BYTES};
@@ -59,6 +60,8 @@ impl TreeStore {
             stage: RwLock::new(Stage::Gathering),
             files: Mutex::new(Files { target, places, open: OpenFiles::default() }),
             manifest,
+            reserved: Reservation::default(),
+            had_bytes: 0,
         };
         store.find_parts().map_err(|e| StoreError::io(&store.folder_shown, &e))?;
         store.look_at_destination()?;
@@ -214,7 +217,7 @@ fn target(manifest: &Manifest, destination: Destination<'_>, folder_name: &OsStr
 /// The destination of a transfer that was stopped after it had made the destination a directory. Its
 /// hidden folder is beside the destination, and not in it.
 fn begun(destination: Destination<'_>, folder_name: &OsStr) -> Option<Target> {
-    let root = Dir::open(destination.root).ok()?;
+    let root = destination.root.open().ok()?;
     let path = names::check_path(names::trim_end(names::bytes(destination.path))).ok()?;
     let mut target = Target::named(root, &path)?;
     let (base, name) = (target.base().ok()?, path.file_name()?);

@@ -43,7 +43,7 @@ fn a_tree_goes_to_the_same_place_again() {
     let source = source(&[temp.join("from/tree")]);
     let below = |path: &str| {
         let root = temp.join("to");
-        let destination = Destination { root: &root, path: Path::new(path) };
+        let destination = Destination { root: &root.as_path().into(), path: Path::new(path) };
         TreeStore::open(source.manifest().clone(), destination, TreeOptions::default()).unwrap()
     };
     for open in [&(|| open(&source, &temp.join("to/new")).unwrap()) as &dyn Fn() -> TreeStore, &(|| below("new/"))] {

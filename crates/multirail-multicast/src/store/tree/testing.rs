@@ -16,7 +16,7 @@ pub(super) fn open(source: &SourceStore, to: &Path) -> Result<TreeStore, StoreEr
     // The manifest as another host receives it.
     let manifest = Arc::new(Manifest::decode(&source.manifest().encode()).unwrap());
     let (root, path) = (to.parent().unwrap(), Path::new(to.file_name().unwrap()));
-    TreeStore::open(manifest, Destination { root, path }, TreeOptions::default())
+    TreeStore::open(manifest, Destination { root: &root.into(), path }, TreeOptions::default())
 }
 
 pub(super) fn piece(source: &SourceStore, piece: u32) -> Vec<u8> {

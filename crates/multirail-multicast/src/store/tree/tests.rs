@@ -160,7 +160,7 @@ fn one_file_gets_its_name_at_the_end() {
     for (path, arrived) in [("sub", "to/sub/file"), ("sub/name", "to/sub/name")] {
         let (root, path) = (temp.join("to"), Path::new(path));
         let manifest = source.manifest().clone();
-        let destination = Destination { root: &root, path };
+        let destination = Destination { root: &root.as_path().into(), path };
         let store = TreeStore::open(manifest, destination, TreeOptions { sync: true }).unwrap();
         complete(&source, &store);
         finish(&store);
@@ -189,7 +189,7 @@ fn nothing_is_written_outside_the_destination() {
     let source = source(&[temp.join("from/tree")]);
     let root = temp.join("to");
     let below = |path: &str| {
-        let destination = Destination { root: &root, path: Path::new(path) };
+        let destination = Destination { root: &root.as_path().into(), path: Path::new(path) };
         TreeStore::open(source.manifest().clone(), destination, TreeOptions::default())
     };
     for path in ["..", "/tmp", "../from", "a/../..", "missing/name", "x.multirail-part"] {

@@ -8,6 +8,7 @@ mod to_all;
 mod write;
 
 use super::registry::Filters;
+use multirail_tree::root::Root;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +30,14 @@ impl Filters {
     /// Sizes are numbers of bytes, or text like `"64k"`. The tags of a source are the numbers of
     /// the chunks.
     pub fn built_in(root: &Path) -> Self {
-        let root: Arc<Path> = root.into();
+        let mut filters = Self::for_root(root.into());
+        filters.built_in = Some(root.to_owned());
+        filters
+    }
+
+    /// As [`Filters::built_in`].
+    pub(super) fn for_root(root: Root) -> Self {
+        let root = Arc::new(root);
         let (for_read, for_write) = (root.clone(), root);
         Self::none()
             .with("generate", generate::Generate::new)

@@ -3,24 +3,25 @@
 use super::to_all::write_to_all;
 use crate::filters::Parameters;
 use crate::runtime::{CopyInfo, Failure, Filter, Io, UnitOfWork};
-use multirail_tree::dir::{Dir, Kind};
+use multirail_tree::dir::Kind;
 use multirail_tree::names;
+use multirail_tree::root::Root;
 use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Reads a file. With n copies, each copy reads every n-th chunk.
 pub(super) struct Read {
-    root: Arc<Path>,
+    root: Arc<Root>,
     path: PathBuf,
     chunk_bytes: u64,
     open: Option<(File, u64)>,
 }
 
 impl Read {
-    pub(super) fn new(parameters: &Value, info: &CopyInfo, root: Arc<Path>) -> Result<Self, Failure> {
+    pub(super) fn new(parameters: &Value, info: &CopyInfo, root: Arc<Root>) -> Result<Self, Failure> {
         let mut parameters = Parameters::of(parameters)?;
         let file: String = parameters.need("file")?;
         parameters.end()?;
@@ -44,7 +45,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Failure> {
 impl Filter for Read {
     fn init(&mut self, _: &UnitOfWork) -> Result<(), Failure> {
         let failed = |e: std::io::Error| format!("cannot read {}: {e}", self.path.display());
-        let root = Dir::open(&self.root).map_err(failed)?;
+        let root = self.root.open().map_err(failed)?;
         match root.kind(&self.path).map_err(failed)? {
             Kind::File => {}
             other => return Err(format!("cannot read {}: it is {}", self.path.display(), other.name()).into()),

@@ -9,6 +9,7 @@ use crate::runtime::{CopyInfo, Failure, Filter, Io, UnitOfWork};
 use multirail_tree::dir::Dir;
 use multirail_tree::meta::Meta;
 use multirail_tree::part::Part;
+use multirail_tree::root::Root;
 use multirail_tree::space::check_room;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -28,7 +29,7 @@ const MODE: u32 = 0o644;
 
 /// Writes a file. There is only one copy.
 pub(super) struct Write {
-    root: Arc<Path>,
+    root: Arc<Root>,
     path: PathBuf,
     part: Option<(Arc<Dir>, Part)>,
     index: Index,
@@ -51,7 +52,7 @@ struct Run {
 }
 
 impl Write {
-    pub(super) fn new(parameters: &Value, info: &CopyInfo, root: Arc<Path>) -> Result<Self, Failure> {
+    pub(super) fn new(parameters: &Value, info: &CopyInfo, root: Arc<Root>) -> Result<Self, Failure> {
         let mut parameters = Parameters::of(parameters)?;
         let file: String = parameters.need("file")?;
         parameters.end()?;
@@ -72,7 +73,7 @@ impl Write {
 
     fn create(&self) -> io::Result<(Arc<Dir>, Part)> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let dir = Arc::new(Dir::open(&self.root)?.open_dir(folder)?);
+        let dir = Arc::new(self.root.open()?.open_dir(folder)?);
         let part = Part::create(dir.clone(), self.name())?;
         Ok((dir, part))
     }
