@@ -116,14 +116,20 @@ fn session(error: &multirail::Error) -> Option<String> {
             ));
         }
         Error::TokenUnknown => "leave out `--token-file`, or start the server with it",
-        Error::KeyRefused { key } => return Some(format!("add this line to {AUTHORIZED} of the server: {key}")),
+        Error::KeyRefused { key } => {
+            return Some(format!(
+                "run `multirail pair` on the server, or add this line to {AUTHORIZED} of the server: {key}"
+            ));
+        }
         Error::HostUnknown { host, key } => {
             return Some(format!(
-                "`multirail id` on the server shows its key; if it is this one, add this line to {KNOWN} here: {} {key}",
+                "run `multirail pair` on the server; or `multirail id` there shows its key, and if it is this one, add \
+                 this line to {KNOWN} here: {} {key}",
                 host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name)
             ));
         }
         Error::PlaintextDiffers { .. } => "give `--plaintext` to both sides or to neither",
+        Error::CodeWrong => "run `multirail pair` on the server again; it shows a new code",
         Error::TokenWrong => "give both sides the same file with `--token-file FILE`",
         Error::TokenFile { path, why } => return token_file(path, why),
         _ => return None,

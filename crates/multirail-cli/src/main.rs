@@ -35,6 +35,7 @@ enum Command {
     Serve(commands::serve::ServeArgs),
     Token(commands::token::TokenArgs),
     Id(commands::id::IdArgs),
+    Pair(commands::pair::PairArgs),
     Cp(commands::cp::CpArgs),
     #[command(hide = true)]
     CopyServer(commands::copy_server::CopyServerArgs),
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(args, &printer),
         Command::Token(args) => commands::token::run(args, &printer),
         Command::Id(args) => commands::id::run(args, &printer),
+        Command::Pair(args) => commands::pair::run(args, &printer),
         Command::Cp(args) => commands::cp::run(args, &printer),
         Command::CopyServer(args) => commands::copy_server::run(args, &printer),
         Command::Bcast(args) => commands::bcast::run(args, &printer),

@@ -50,6 +50,9 @@ pub enum Error {
     /// The tokens of the two sides differ.
     #[error("the token differs from the token of the peer")]
     TokenWrong,
+    /// The codes of two hosts that are to be paired differ. Somebody may be in between.
+    #[error("the code is wrong, or somebody intercepts the connection; the code is used up, and no key was kept")]
+    CodeWrong,
     /// This side has a token, and the server has none.
     #[error("the server has no token, and this side requires one")]
     TokenUnknown,

@@ -6,6 +6,7 @@ pub mod budget;
 pub mod connection;
 pub mod error;
 pub mod handshake;
+pub mod pairing;
 pub mod payload;
 pub mod permissions;
 mod private_file;

@@ -432,6 +432,7 @@ impl From<Error> for io::Error {
             | Error::Protocol(_)
             | Error::MessageTooLarge { .. } => ErrorKind::InvalidData,
             Error::TokenMissing { .. }
+            | Error::CodeWrong
             | Error::TokenWrong
             | Error::TokenUnknown
             | Error::KeyRefused { .. }

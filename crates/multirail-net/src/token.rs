@@ -6,6 +6,9 @@ use data_encoding::BASE64;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Notify;
 
 /// The fewest characters of a token that is text. Random characters of base64 then carry 132 bits.
 pub const MIN_TEXT_CHARACTERS: usize = 22;
@@ -18,6 +21,15 @@ pub const MAX_BYTES: usize = 4096;
 #[derive(Clone)]
 pub struct Token {
     key: [u8; 32],
+    /// Of a token that is good for one attempt.
+    attempt: Option<Arc<Attempt>>,
+}
+
+/// The only attempt to prove a token.
+#[derive(Default)]
+struct Attempt {
+    is_used: AtomicBool,
+    failed: Notify,
 }
 
 impl Token {
@@ -26,7 +38,33 @@ impl Token {
     /// An attacker can try one guess with each connection. [`Token::from_secret`] refuses short
     /// secrets.
     pub fn new(secret: &[u8]) -> Self {
-        Self { key: blake3::derive_key("multirail 2026 session token", secret) }
+        Self { key: blake3::derive_key("multirail 2026 session token", secret), attempt: None }
+    }
+
+    /// As [`Token::new`], for a server that lets clients try one guess in all: after the first proof,
+    /// right or wrong, none is looked at.
+    pub(crate) fn once(secret: &[u8]) -> Self {
+        Self { attempt: Some(Arc::default()), ..Self::new(secret) }
+    }
+
+    /// Whether a proof may be looked at.
+    pub(crate) fn take_attempt(&self) -> bool {
+        self.attempt.as_ref().is_none_or(|attempt| !attempt.is_used.swap(true, Ordering::Relaxed))
+    }
+
+    /// Notes that a proof was wrong.
+    pub(crate) fn fail(&self) {
+        if let Some(attempt) = &self.attempt {
+            attempt.failed.notify_one();
+        }
+    }
+
+    /// Waits until the only attempt has failed.
+    pub(crate) async fn failed(&self) {
+        match &self.attempt {
+            Some(attempt) => attempt.failed.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Makes a token from a secret of at least 128 bits, without leading and trailing white space.
@@ -123,7 +161,7 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::path::PathBuf;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     /// A temporary directory that is removed when this is dropped.
     struct Temp(PathBuf);

@@ -190,7 +190,9 @@ static REFUSED: [AtomicU64; Refused::ALL.len()] = [const { AtomicU64::new(0) }; 
 impl From<&Error> for Refused {
     fn from(error: &Error) -> Self {
         match error {
-            Error::TokenMissing { .. } | Error::TokenWrong | Error::KeyRefused { .. } => Self::Unauthorized,
+            Error::TokenMissing { .. } | Error::TokenWrong | Error::CodeWrong | Error::KeyRefused { .. } => {
+                Self::Unauthorized
+            }
             Error::Busy { .. } => Self::Busy,
             Error::SessionUnknown => Self::Session,
             Error::NotMultirail { .. }

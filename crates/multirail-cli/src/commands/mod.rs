@@ -8,6 +8,7 @@ pub mod cp;
 pub mod doctor;
 pub mod id;
 pub mod lab;
+pub mod pair;
 pub mod pipeline;
 pub mod place;
 pub mod rails;
@@ -88,20 +89,25 @@ fn fragment(text: &str) -> Result<u32, String> {
 /// Adds the default port to a host without one: `host`, `host:port`, `[v6]:port` or an IPv6
 /// address.
 pub fn host_address(text: &str) -> multirail::Result<String> {
+    Ok(with_port(text, server::DEFAULT_PORT))
+}
+
+fn with_port(text: &str, port: u16) -> String {
     let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
-    Ok(match text {
-        _ if bare_v6 => format!("[{text}]:{}", server::DEFAULT_PORT),
-        _ if text.ends_with(']') || !text.contains(':') => format!("{text}:{}", server::DEFAULT_PORT),
+    match text {
+        _ if bare_v6 => format!("[{text}]:{port}"),
+        _ if text.ends_with(']') || !text.contains(':') => format!("{text}:{port}"),
         _ => text.to_owned(),
-    })
+    }
 }
 
 /// Parses an address to listen on. The port is optional.
-fn listen_address(text: &str) -> anyhow::Result<SocketAddr> {
+fn listen_address(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
     if let Ok(address) = text.parse::<std::net::IpAddr>() {
-        return Ok(SocketAddr::new(address, server::DEFAULT_PORT));
+        return Ok(SocketAddr::new(address, port));
     }
-    text.parse().with_context(|| format!("--listen {text}: write ADDRESS:PORT, for example 0.0.0.0:7717 or [::]:7717"))
+    text.parse()
+        .with_context(|| format!("--listen {text}: write ADDRESS:PORT, for example 0.0.0.0:{port} or [::]:{port}"))
 }
 
 /// Raises the limit of open files to the maximum, because each connection needs one.

@@ -103,7 +103,11 @@ async fn accept_open<D: Doorkeeper>(
     let Request { purpose, proof: proven } = read_tls(&mut tls, stream, peer).await?;
     let key = tls.peer().ok_or_else(|| not_multirail(peer, "a key of another kind"))?;
     let known = Peer { key, has_token };
-    let admitted = if !is_proof(&proven, &agreed.token_key, CLIENT, &bound) {
+    let token = config.token.as_ref().filter(|_| has_token);
+    let admitted = if token.is_some_and(|token| !token.take_attempt()) {
+        Err(Refusal::Token)
+    } else if !is_proof(&proven, &agreed.token_key, CLIENT, &bound) {
+        token.inspect(|token| token.fail());
         Err(Refusal::Token)
     } else if let Some(client) = config.client(known) {
         door.enter(known, purpose).map(|session| (session, client))

@@ -7,6 +7,7 @@ use crate::permissions::{Permissions, split_options};
 use crate::quota::Quota;
 use crate::sync::lock;
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +21,12 @@ struct Inner {
     keys: Mutex<HashMap<PublicKey, Client>>,
     /// What sessions of keys with a quota have used, also of those that were in the file before.
     used: Mutex<HashMap<PublicKey, Quota>>,
+    /// What tells the file that was read from a changed one.
+    stamp: Mutex<Stamp>,
 }
+
+/// Inode, length and time of a file; `None` if there is none.
+type Stamp = Option<(u64, u64, i64, i64)>;
 
 /// What a server knows of a client.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +60,7 @@ impl AuthorizedKeys {
     /// Those of [`AuthorizedKeys::from_file`]; the list is then unchanged.
     pub fn reload(&self) -> Result<()> {
         let Some(file) = &self.0.file else { return Ok(()) };
+        *lock(&self.0.stamp) = stamp(file);
         let lines = key_file::read(file)?;
         let mut keys = HashMap::new();
         for line in lines {
@@ -79,6 +86,20 @@ impl AuthorizedKeys {
         Ok(())
     }
 
+    /// Adds a line to the file, and reads it again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IdentityFile`] if the line is not valid, or if the file cannot be written or read.
+    pub fn add_line(&self, line: &str) -> Result<()> {
+        let Some(file) = &self.0.file else { return Ok(()) };
+        let failed = |why| Error::IdentityFile { path: file.clone(), why };
+        let (_, client) = parse(line).ok_or_else(|| failed(IdentityError::Line { number: 1 }))?;
+        client.map_err(|why| failed(IdentityError::Options { number: 1, why }))?;
+        key_file::append(file, line)?;
+        self.reload()
+    }
+
     /// Adds a key for the life of this value.
     #[must_use]
     pub fn with(self, key: PublicKey, client: Client) -> Self {
@@ -91,10 +112,30 @@ impl AuthorizedKeys {
         lock(&self.0.keys).contains_key(&key)
     }
 
+    /// As [`AuthorizedKeys::client`], for a client that has come. If it is unknown and the file has changed,
+    /// the file is read again: somebody may have added the key.
+    pub(crate) fn client_or_reload(&self, key: PublicKey) -> Option<Client> {
+        let known = self.client(key);
+        let Some(file) = self.0.file.as_ref().filter(|_| known.is_none()) else { return known };
+        if stamp(file) == *lock(&self.0.stamp) {
+            return None;
+        }
+        match self.reload() {
+            Ok(()) => tracing::info!("the authorized keys have changed, and were read again"),
+            Err(error) => tracing::error!(%error, "the authorized keys have changed, and cannot be read"),
+        }
+        self.client(key)
+    }
+
     /// What is known of the key's owner.
     pub fn client(&self, key: PublicKey) -> Option<Client> {
         lock(&self.0.keys).get(&key).cloned()
     }
+}
+
+fn stamp(file: &Path) -> Stamp {
+    let stat = std::fs::metadata(file).ok()?;
+    Some((stat.ino(), stat.len(), stat.mtime(), stat.mtime_nsec()))
 }
 
 /// The key of a line, and its owner, unless the options are wrong; `None` if there is no key.

@@ -1,9 +1,9 @@
 //! Files with one key on each line.
 
 use crate::error::{Error, IdentityError, Result};
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The permission bits by which users other than the owner can write a file.
@@ -21,6 +21,28 @@ impl Line {
     pub(super) fn bad(&self, path: &Path) -> Error {
         Error::IdentityFile { path: path.to_owned(), why: IdentityError::Line { number: self.number } }
     }
+}
+
+/// Appends a line. A new file, and the directories that are made for it, belong to the owner alone.
+pub(super) fn append(path: &Path, line: &str) -> Result<()> {
+    let failed = |why| Error::IdentityFile { path: path.to_owned(), why };
+    read(path)?;
+    let append = || -> io::Result<()> {
+        if let Some(directory) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let length = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if length > 0 {
+            file.read_exact_at(&mut last, length - 1)?;
+        }
+        let end = if last == *b"\n" { "" } else { "\n" };
+        // One call, so that no process sees a part of the line.
+        file.write_all(format!("{end}{line}\n").as_bytes())?;
+        file.sync_all()
+    };
+    append().map_err(|error| failed(error.into()))
 }
 
 /// The lines of a file that have content; none if there is no file.

@@ -44,6 +44,15 @@ impl KnownHosts {
         Ok(Self(Arc::new(Inner { file: path.to_owned(), hosts: hosts.collect::<Result<_>>()? })))
     }
 
+    /// Adds a line to the file. This value stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::IdentityFile`] if the file cannot be written, or if other users can write it.
+    pub fn add_line(&self, line: &str) -> Result<()> {
+        key_file::append(&self.0.file, line)
+    }
+
     /// Adds the key of a server for the life of this value.
     #[must_use]
     pub fn with(self, host: &str, key: PublicKey) -> Self {

@@ -183,7 +183,7 @@ impl Config {
     /// What this side knows of a client that has proven its key, and what the client may do; `None` if
     /// it is not let in. The token and this side's own key give all rights.
     pub(crate) fn client(&self, peer: Peer) -> Option<Client> {
-        let known = self.authorized_keys.client(peer.key);
+        let known = self.authorized_keys.client_or_reload(peer.key);
         if peer.has_token || peer.key == self.identity.public_key() {
             return Some(Client { permissions: Permissions::default(), ..known.unwrap_or_default() });
         }

@@ -122,7 +122,7 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let root = args.root.canonicalize().with_context(|| format!("--root {}", args.root.display()))?;
     anyhow::ensure!(root.is_dir(), "--root {} is not a folder", root.display());
     let address = match &args.listen {
-        Some(text) => super::listen_address(text)?,
+        Some(text) => super::listen_address(text, server::DEFAULT_PORT)?,
         None => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, server::DEFAULT_PORT)),
     };
     let with_token = token.is_some();
