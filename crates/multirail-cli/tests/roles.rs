@@ -236,6 +236,18 @@ fn a_quota_counts_small_files_and_entries_over_all_sessions() {
 }
 
 #[test]
+fn a_folder_that_is_made_for_a_copy_counts() {
+    let served = Served::start("folders", &[("sensor", "quota=16k")], &[]);
+    served.write("empty/file", "content");
+    for number in 0..2 {
+        done(&served.put("sensor", &[], "empty/file", &format!("new{number}/")));
+    }
+    refused(&served.put("sensor", &[], "empty/file", "new2/"), "0 B of this key's quota of 16 KiB are left");
+    assert!(!served.path("root/new2").exists());
+    assert_eq!(fs::read_dir(served.path("root")).unwrap().flatten().count(), 2);
+}
+
+#[test]
 fn a_file_above_the_quota_takes_no_disk_and_gives_its_room_back() {
     let served = Served::start("large", &[("sensor", "quota=1m")], &[]);
     let create = |name: &str, bytes: usize| fs::write(served.path(name), vec![7; bytes]).unwrap();

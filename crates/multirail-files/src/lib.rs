@@ -48,6 +48,7 @@ pub use wire::read_any;
 
 use multirail_net::permissions::{Permissions, Right};
 use multirail_net::protocol::ProtocolName;
+use multirail_net::quota::Quota;
 use multirail_net::record::Notes;
 use multirail_net::request::{self, Request};
 use multirail_net::router::{Answering, Next, ProtocolHandler};
@@ -265,6 +266,7 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
     notes.operation("put");
     notes.path(&request.destination);
     let permissions = session.client().permissions.clone();
+    let below = permissions.below().to_owned();
     let PutRequest { destination, several, sync, terms } = request;
     let filter = filter(&terms).map_err(|why| Error::Protocol(format!("a request for files: {why}")))?;
     let shown = names::shown(&destination);
@@ -281,12 +283,24 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
         // A note has no place without a root. A later copy removes what a killed one leaves.
         Scope::User => Target::local(&shown, shape(&shown, several), None),
     });
+    // A destination that does not exist may be made a folder.
+    let is_new = |target: &Target| target.new_name().is_some();
+    let target = target.and_then(|target| {
+        let bytes = if is_new(&target) { Quota::cost(0) } else { 0 };
+        Ok((permissions.reserve(bytes)?, target))
+    });
     match target {
-        Ok(target) => {
+        Ok((reserved, target)) => {
             request::send(session, &Reply::default()).await?;
             let (progress, sender) = (Arc::default(), Side::Client);
             let order = receive::Order { terms, filter, sync, sender, progress, on_change: None, permissions };
-            note_report(notes, &Incoming::new(session, target, order).run().await?);
+            let received = Incoming::new(session, target, order).run().await;
+            if let Scope::Below(root) = scope
+                && put_target(&Root::new(root, &below), &destination, several).is_ok_and(|target| !is_new(&target))
+            {
+                reserved.keep();
+            }
+            note_report(notes, &received?);
             Ok(())
         }
         Err(why) => {

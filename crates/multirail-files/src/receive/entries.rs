@@ -253,9 +253,13 @@ impl Incoming<'_> {
                 (Err(problem), _) | (_, Err(problem)) => self.fail(path, true, problem).await,
             };
         }
-        match self.target.link(path, to) {
-            Ok(true) => self.counts.links += 1,
-            Ok(false) => self.keep_entry(),
+        let linked = self.reserve(Quota::cost(0)).map(|reserved| (self.target.link(path, to), reserved));
+        match linked.and_then(|(linked, reserved)| linked.map(|is_new| (is_new, reserved))) {
+            Ok((true, reserved)) => {
+                reserved.keep();
+                self.counts.links += 1;
+            }
+            Ok((false, _)) => self.keep_entry(),
             // The first one arrived changed, for example. The file itself is sent then.
             Err(problem) => self.fail(path, false, Problem { cause: Cause::Changed, ..problem }).await?,
         }

@@ -55,36 +55,32 @@ impl Filters {
     /// The kinds that a client with these permissions may use. A built-in kind keeps to the client's folder
     /// and rights. All other kinds may do anything, as programs do.
     pub(crate) fn of_client(&self, permissions: &Permissions) -> Self {
-        let Some(folder) = &self.built_in else { return self.clone().without_programs(permissions, &Self::none()) };
-        let own = Self::for_root(Root::new(folder, permissions.below()));
-        let mut limited = self.clone().without_programs(permissions, &own);
-        for (kind, right) in [("read", Right::Read), ("write", Right::Write)] {
-            if !limited.makers.contains_key(kind) {
-                continue;
-            }
-            let refused = permissions.check(right).err();
-            let bounded = (kind == "write" && permissions.quota().is_some())
-                .then(|| "no quota bounds what it writes, and this key has one".to_owned());
-            limited = match (refused.or(bounded), own.makers.get(kind)) {
-                (Some(why), _) => limited.without(kind, &why),
-                (None, Some(make)) if !permissions.below().as_os_str().is_empty() => {
-                    limited.makers.insert(kind.to_owned(), make.clone());
-                    limited
-                }
-                (None, _) => limited,
+        let own = match &self.built_in {
+            Some(folder) => Self::for_root(Root::new(folder, permissions.below())),
+            None => Self::none(),
+        };
+        let mut limited = self.clone();
+        let (programs, is_below) = (permissions.check(Right::Programs), !permissions.below().as_os_str().is_empty());
+        for kind in self.kinds() {
+            let right = match kind.as_str() {
+                "read" => Some(Right::Read),
+                "write" => Some(Right::Write),
+                _ => None,
             };
+            let refused = right.and_then(|right| permissions.check(right).err());
+            let unbounded = (kind == "write" && permissions.quota().is_some())
+                .then(|| "no quota bounds what it writes, and this key has one".to_owned());
+            match (refused.or(unbounded), &programs, own.makers.get(&kind)) {
+                (Some(why), _, _) => limited = limited.without(&kind, &why),
+                (None, Err(why), None) => limited = limited.without(&kind, why),
+                (None, Err(_), Some(make)) => drop(limited.makers.insert(kind, make.clone())),
+                (None, Ok(()), Some(make)) if is_below && right.is_some() => {
+                    limited.makers.insert(kind, make.clone());
+                }
+                (None, Ok(()), _) => {}
+            }
         }
         limited
-    }
-
-    /// Without the kinds that are not among those of `harmless`, unless the client may start programs.
-    fn without_programs(mut self, permissions: &Permissions, harmless: &Self) -> Self {
-        if let Err(why) = permissions.check(Right::Programs) {
-            for kind in self.kinds().into_iter().filter(|kind| !harmless.makers.contains_key(kind)) {
-                self = self.without(&kind, &why);
-            }
-        }
-        self
     }
 
     /// The names of all kinds, sorted.
