@@ -118,10 +118,15 @@ mod tests {
         }
     }
 
+    const SMALL_BUFFER_BYTES: usize = 64 << 10;
+
     #[tokio::test]
     async fn maintenance_wakes_a_call_whose_socket_it_wrote_to() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Small buffers, which the kernel does not enlarge, fill soon.
+        socket2::SockRef::from(&listener).set_recv_buffer_size(SMALL_BUFFER_BYTES).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket2::SockRef::from(&stream).set_send_buffer_size(SMALL_BUFFER_BYTES).unwrap();
         let mut peer = listener.accept().unwrap().0;
         peer.set_nonblocking(true).unwrap();
         let driver = SessionDriver::new(&Config::default(), Role::Listener);
