@@ -6,6 +6,7 @@ mod escape;
 mod hints;
 mod interrupt;
 mod keys;
+mod limit;
 mod printer;
 mod progress;
 mod ssh;

@@ -24,7 +24,6 @@ mod ahead;
 mod blocks;
 mod extents;
 mod options;
-mod pacer;
 mod pieces;
 mod plan;
 mod queue;
@@ -111,7 +110,6 @@ struct GetRequest {
     sources: Vec<Vec<u8>>,
     terms: Terms,
     strategy: Option<(String, u32)>,
-    limit_bytes_s: Option<u64>,
 }
 
 /// Copies `sources` of this host to `destination` below the root that the server serves (no leading
@@ -140,7 +138,6 @@ pub async fn put(
         sources: named_sources(sources).map_err(CopyError::Sources)?,
         filter: filter(&terms).map_err(CopyError::Sources)?,
         terms,
-        limit_bytes_s: options.limit_bytes_s,
         on_change: options.dry_run.clone(),
         side: Side::Client,
         progress: options.progress.clone(),
@@ -195,7 +192,7 @@ pub async fn get(
     let sources = sources.iter().map(|s| names::bytes(s).to_vec()).collect();
     let strategy =
         options.server_strategy.map(|(strategy, fragment_bytes)| (strategy.name().to_owned(), fragment_bytes));
-    let request = GetRequest { sources, terms: terms.clone(), strategy, limit_bytes_s: options.limit_bytes_s };
+    let request = GetRequest { sources, terms: terms.clone(), strategy };
     request::send_request(session, FILES, &FilesRequest::Get(request)).await?;
     let order = receive::Order {
         terms,
@@ -351,7 +348,6 @@ async fn serve_get(session: &mut Session, scope: &Scope, request: GetRequest, no
         sources,
         filter: filter(&request.terms).map_err(wrong)?,
         terms: request.terms,
-        limit_bytes_s: request.limit_bytes_s,
         on_change: None,
         side: Side::Server,
         progress: Arc::default(),

@@ -43,8 +43,6 @@ pub struct Options {
     /// and its directories are, too. Default: no. This costs the disk's latency for each file and
     /// directory.
     pub sync: bool,
-    /// The most that the sender sends, in bytes a second. Default: no limit.
-    pub limit_bytes_s: Option<u64>,
     /// The strategy of the server in [`get`](super::get), and the fragment of the papers' strategies
     /// in bytes. Default: the server's own. A [`put`](super::put) uses the session's configuration.
     pub server_strategy: Option<(Strategy, u32)>,
@@ -124,13 +122,6 @@ impl Options {
     #[must_use]
     pub fn sync(mut self, sync: bool) -> Self {
         self.sync = sync;
-        self
-    }
-
-    /// Sets the most that the sender sends, in bytes a second.
-    #[must_use]
-    pub fn limit_bytes_s(mut self, limit_bytes_s: Option<u64>) -> Self {
-        self.limit_bytes_s = limit_bytes_s;
         self
     }
 

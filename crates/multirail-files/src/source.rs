@@ -20,7 +20,7 @@ const BLOCKS_AT_ONCE: u64 = 16;
 #[cfg(test)]
 pub(super) type Tamper = Arc<dyn Fn(u64, &mut [u8]) + Send + Sync>;
 
-/// Sends one file, as one message for each [`FileSource::begin`].
+/// Sends what the peer wants of one file, as one message.
 pub(super) struct FileSource<'a> {
     file: &'a File,
     data: Pieces,
@@ -28,10 +28,6 @@ pub(super) struct FileSource<'a> {
     hashes: BlockHashes,
     buffers: Vec<Buffer>,
     problem: Option<Problem>,
-    /// What earlier messages have sent, in bytes.
-    sent_bytes: u64,
-    /// The length of the present message.
-    message_bytes: u64,
     /// Bytes that the peer is known to have, of those that it wanted.
     confirmed_bytes: u64,
     progress: Arc<Progress>,
@@ -55,8 +51,6 @@ impl<'a> FileSource<'a> {
             wanted,
             buffers: Vec::new(),
             problem: None,
-            sent_bytes: 0,
-            message_bytes: 0,
             confirmed_bytes: 0,
             progress,
             #[cfg(test)]
@@ -64,17 +58,9 @@ impl<'a> FileSource<'a> {
         }
     }
 
-    /// Begins the next message, of at most `most_bytes`, and returns its length: 0 at the end.
-    pub(super) fn begin(&mut self, most_bytes: u64) -> u64 {
-        self.sent_bytes += self.message_bytes;
-        self.message_bytes = (self.wanted.bytes() - self.sent_bytes).min(most_bytes);
-        self.message_bytes
-    }
-
     /// The data's hash, or why the bytes that were sent are not the file's. The peer has all of them.
     pub(super) async fn finish(mut self) -> Result<[u8; 32], Problem> {
-        self.sent_bytes = self.wanted.bytes();
-        self.confirmed(0);
+        self.confirmed(self.wanted.bytes());
         // A block that no channel has asked for is hashed here, so that the hash covers all data.
         self.buffers.truncate(1);
         if self.buffers.is_empty() {
@@ -118,11 +104,11 @@ impl<'a> FileSource<'a> {
 
 impl Source for FileSource<'_> {
     fn total_bytes(&self) -> u64 {
-        self.message_bytes
+        self.wanted.bytes()
     }
 
     fn bytes(&mut self, channel: usize, offset: u64, want: usize) -> &[u8] {
-        let (offset, left) = self.wanted.place(self.sent_bytes + offset);
+        let (offset, left) = self.wanted.place(offset);
         let block = offset / self.hashes.block_bytes();
         // With small fragments, several channels read from one block in turn.
         let slot = match self.buffers.iter().position(|b| b.block == block) {
@@ -143,7 +129,7 @@ impl Source for FileSource<'_> {
 
     fn confirmed(&mut self, bytes: u64) {
         // What is sent twice is unconfirmed again for a while.
-        let more = (self.sent_bytes + bytes).saturating_sub(self.confirmed_bytes);
+        let more = bytes.saturating_sub(self.confirmed_bytes);
         self.confirmed_bytes += more;
         self.progress.add_bytes(more);
     }

@@ -6,6 +6,7 @@ mod channels;
 pub mod ledger;
 pub mod multicast;
 pub mod names;
+pub mod pacer;
 pub mod pipeline;
 pub mod placement;
 pub mod rng;

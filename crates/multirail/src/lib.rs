@@ -12,9 +12,9 @@ pub use multirail_files as files;
 pub use multirail_multicast as multicast;
 pub use multirail_net::{
     AuthorizedKeys, Channels, Client, Config, Connection, Error, Identity, IdentityError, KnownHosts, Permissions,
-    PublicKey, RailFilter, Result, Session, Strategy, Stream, Token, TokenError, blocking, budget, error, pairing,
-    payload, permissions, protocol, quota, rails, record, request, router, runtime, session, stop, stream, token,
-    traffic,
+    PublicKey, RailFilter, RateLimit, Result, Session, Strategy, Stream, Token, TokenError, blocking, budget, error,
+    pairing, payload, permissions, protocol, quota, rails, record, request, router, runtime, session, stop, stream,
+    token, traffic,
 };
 // For fuzz targets and tests of handshakes.
 #[doc(hidden)]

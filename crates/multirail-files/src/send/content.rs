@@ -6,6 +6,7 @@ use crate::pieces::Pieces;
 use crate::source::FileSource;
 use crate::wire::{Item, MAX_MEDIUM_BYTES, MAX_SMALL_BYTES};
 use multirail_net::error::Result;
+use multirail_net::payload::Source;
 use multirail_net::sync::lock;
 use multirail_tree::dir::Kind;
 use multirail_tree::report::{Cause, Problem, read_problem};
@@ -128,13 +129,7 @@ impl Outgoing<'_> {
         let mut source = FileSource::new(file, data, wanted, self.order.progress.clone());
         #[cfg(test)]
         source.tamper.clone_from(&self.order.tamper);
-        let most_bytes = self.pacer.as_ref().map_or(u64::MAX, |(pacer, _)| pacer.message_bytes());
-        loop {
-            let message_bytes = source.begin(most_bytes);
-            if message_bytes == 0 {
-                break;
-            }
-            self.pace(message_bytes).await;
+        if source.total_bytes() > 0 {
             self.sender.send_from(&mut source, GRAIN_BYTES).await?;
         }
         let sent = source.finish().await.and_then(|hash| unchanged(file, stat).map(|()| hash));

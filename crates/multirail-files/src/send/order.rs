@@ -12,7 +12,6 @@ pub(crate) struct Order {
     pub sources: Vec<Source>,
     pub terms: Terms,
     pub filter: Option<Arc<Filter>>,
-    pub limit_bytes_s: Option<u64>,
     /// Is told what would be done.
     pub on_change: Option<OnChange>,
     /// The side of the copy that sends.

@@ -3,7 +3,6 @@
 use super::found::{Entry, HardLinks, Opener};
 use super::order::Order;
 use super::tally::{Batched, MAX_RETRIES, Replies, Tally, read_replies};
-use crate::pacer::Pacer;
 use crate::queue::Queue;
 use crate::wire::{Batch, Item};
 use multirail_net::Session;
@@ -13,7 +12,6 @@ use multirail_net::sync::lock;
 use multirail_tree::names;
 use multirail_tree::report::{Problem, Report};
 use std::sync::Mutex;
-use std::time::Instant;
 use tokio::sync::watch;
 
 /// The most replies that may be outstanding. It bounds how far the receiver can fall behind.
@@ -38,7 +36,6 @@ pub(crate) async fn send_all(session: &mut Session, order: &Order) -> Result<Rep
         unflushed: 0,
         opener: Opener::default(),
         links: HardLinks::default(),
-        pacer: order.limit_bytes_s.map(|bytes_s| (Pacer::new(bytes_s), Instant::now())),
     };
     // Replies are read all the time, so that neither side waits for the other to read.
     futures_util::future::try_join(outgoing.run(), read_replies(receiver, order, &tally, replies)).await?;
@@ -64,8 +61,6 @@ pub(super) struct Outgoing<'a> {
     pub(super) unflushed: usize,
     pub(super) opener: Opener,
     pub(super) links: HardLinks,
-    /// The limit of the rate, and when it began.
-    pub(super) pacer: Option<(Pacer, Instant)>,
 }
 
 impl Outgoing<'_> {
@@ -128,21 +123,10 @@ impl Outgoing<'_> {
     pub(super) async fn flush(&mut self) -> Result<()> {
         self.unflushed = 0;
         if !self.batch.is_empty() {
-            self.pace(self.batch.bytes().len() as u64).await;
             self.sender.send(self.batch.bytes()).await?;
             self.batch.clear();
         }
         Ok(())
-    }
-
-    /// Waits until `bytes` may be sent.
-    pub(super) async fn pace(&mut self, bytes: u64) {
-        if let Some((pacer, begin)) = &mut self.pacer {
-            let wait = pacer.wait(begin.elapsed(), bytes);
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
-            }
-        }
     }
 
     /// Asks the receiver for a reply, and waits if too many replies are outstanding.

@@ -29,7 +29,6 @@ fn a_change_is_found_though_the_modification_time_is_set_back() {
             sources: vec![Source::new(&from)],
             terms: Terms { recursive: false, ..Terms::default() },
             filter: None,
-            limit_bytes_s: None,
             on_change: None,
             side: Side::Client,
             progress: Arc::default(),

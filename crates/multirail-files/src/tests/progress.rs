@@ -11,7 +11,6 @@ fn order(from: &Path, progress: &Arc<Progress>) -> Order {
         sources: vec![Source::new(from)],
         terms: Terms { recursive: true, ..Terms::default() },
         filter: None,
-        limit_bytes_s: None,
         on_change: None,
         side: Side::Client,
         progress: progress.clone(),

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::handshake::Peer;
 use crate::permissions::Permissions;
+use crate::rate_limit::RateLimit;
 use crate::secure::authorized_keys::{AuthorizedKeys, Client};
 use crate::secure::identity::Identity;
 use crate::secure::known_hosts::KnownHosts;
@@ -89,6 +90,8 @@ pub struct Config {
     pub rails: RailFilter,
     /// How long a session outlives its last rail; default 30 s.
     pub give_up_after: Duration,
+    /// Limits of the rate of its sessions; default none. All of them hold.
+    pub rate_limits: Vec<RateLimit>,
 }
 
 impl Config {
@@ -106,6 +109,7 @@ impl Config {
             fragment_bytes: 2048,
             rails: RailFilter::default(),
             give_up_after: Duration::from_secs(30),
+            rate_limits: Vec::new(),
         }
     }
 
@@ -177,6 +181,14 @@ impl Config {
     #[must_use]
     pub fn give_up_after(mut self, duration: Duration) -> Self {
         self.give_up_after = duration;
+        self
+    }
+
+    /// Adds a limit of the rate: all sessions with it, or with a clone of it, move no more together, in both
+    /// directions. Handshakes and the control connection are not counted.
+    #[must_use]
+    pub fn rate_limit(mut self, limit: impl Into<Option<RateLimit>>) -> Self {
+        self.rate_limits.extend(limit.into());
         self
     }
 

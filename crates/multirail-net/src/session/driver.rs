@@ -4,6 +4,7 @@ use super::config::Config;
 use super::mailbox::{Joining, Mailbox};
 use super::sockets::Sockets;
 use crate::error::Result;
+use crate::rate_limit::Throttle;
 use crate::socket::ChannelSocket;
 use multirail_proto::session::{Action, Failure, Machine, Redial, Role, Time};
 use multirail_proto::striping::Strategy;
@@ -35,6 +36,7 @@ pub(crate) struct SessionDriver {
     pub(super) mailbox: Arc<Mailbox>,
     /// For the maintenance task of the dialling side.
     pub(super) dials: Vec<DialRequest>,
+    pub(super) throttle: Throttle,
     /// The origin of the machine's time.
     origin: Instant,
 }
@@ -48,6 +50,7 @@ impl SessionDriver {
             control_buffer: Box::new([0; CONTROL_READ_BYTES]),
             mailbox: Arc::default(),
             dials: Vec::new(),
+            throttle: Throttle::new(config.rate_limits.clone()),
             origin: Instant::now(),
         }
     }
@@ -169,6 +172,7 @@ impl SessionDriver {
 
     /// Registers all sockets with the calling runtime.
     pub(super) fn move_sockets(&mut self) -> std::io::Result<()> {
+        self.throttle.forget_timer();
         self.sockets.move_here()?;
         self.control = self.control.take().map(ChannelSocket::moved).transpose()?;
         Ok(())

@@ -7,6 +7,7 @@ use super::status::{RailStatus, Stats};
 use crate::error::Result;
 use crate::handshake::Peer;
 use crate::payload::{Sink, Source};
+use crate::rate_limit::RateLimit;
 use crate::secure::authorized_keys::Client;
 use crate::traffic::{Counted, Meter};
 use multirail_proto::striping::Strategy;
@@ -110,6 +111,12 @@ impl Session {
     /// Dropping the future ends the session; the peer may lack what was sent last.
     pub async fn close(mut self) -> Result<()> {
         self.sender.finish().await
+    }
+
+    /// Adds a limit of the session's rate to those of its configuration
+    /// ([`Config::rate_limit`](super::Config::rate_limit)).
+    pub fn add_rate_limit(&self, limit: RateLimit) {
+        self.shared().lock().throttle.add(limit);
     }
 
     /// Who the peer is.

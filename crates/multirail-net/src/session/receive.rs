@@ -164,13 +164,14 @@ impl SessionDriver {
                 return Ok(Turn::Yield);
             }
             reads += 1;
+            let Poll::Ready(step_bytes) = self.throttle.poll_ready(cx) else { return Ok(Turn::Blocked) };
             let Some(socket) = self.sockets.get(channel) else { return Ok(Turn::Blocked) };
             let mut read = |parts: &mut [IoSliceMut<'_>]| {
                 if spinning { socket.read_now(parts) } else { socket.poll_read(cx, parts) }
             };
             let (read, room_bytes) = match direct {
                 Some(run) => {
-                    let room = sink.space(channel, run.offset, run.left.min(MAX_READ_BYTES) as usize);
+                    let room = sink.space(channel, run.offset, run.left.min(MAX_READ_BYTES).min(step_bytes) as usize);
                     let room_bytes = room.len();
                     check_room(room_bytes, run.offset)?;
                     // The next header follows the run's end: the same system call takes both.
@@ -186,6 +187,7 @@ impl SessionDriver {
                         sink.filled(channel, run.offset, direct_bytes);
                     }
                     self.machine.handle_read(self.now(), channel, direct_bytes, n - direct_bytes);
+                    self.throttle.count(n);
                 }
                 Poll::Ready(Ok(_)) => {
                     self.channel_lost(channel, &"the peer closed it");

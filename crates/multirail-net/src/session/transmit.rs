@@ -28,6 +28,10 @@ impl SessionDriver {
 
     /// Checks what is late and must be sent again; returns when to call again, if ever.
     pub(super) fn poll_rescue(&mut self) -> Option<Time> {
+        // A channel that waits for the limit of the rate is not late.
+        if self.throttle.is_waiting() {
+            return None;
+        }
         let next = self.machine.poll_rescue(self.now(), &self.sockets);
         self.act();
         next
@@ -63,6 +67,7 @@ impl SessionDriver {
         source: &mut Option<&mut dyn Source>,
     ) -> io::Result<bool> {
         let Some(socket) = self.sockets.get(channel) else { return Ok(false) };
+        let Poll::Ready(mut step_bytes) = self.throttle.poll_ready(cx) else { return Ok(false) };
         if !self.machine.has_pending(channel)
             && (socket.poll_writable(cx).is_pending() || !self.machine.claim(self.now(), channel))
         {
@@ -77,12 +82,22 @@ impl SessionDriver {
                 (Payload::Caller { .. }, None) if socket.has_sealed() => &[],
                 (Payload::Caller { .. }, None) => break,
             };
+            // What was sealed must be offered again whole.
+            let most_bytes = if socket.has_sealed() { payload.len() } else { step_bytes as usize };
+            let payload = &payload[..payload.len().min(most_bytes)];
             match socket.poll_write(cx, &[IoSlice::new(head), IoSlice::new(payload)]) {
-                Poll::Ready(Ok(n)) => self.machine.handle_written(channel, n),
+                Poll::Ready(Ok(n)) => {
+                    self.machine.handle_written(channel, n);
+                    self.throttle.count(n);
+                }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => break,
             }
             wrote = true;
+            match self.throttle.poll_ready(cx) {
+                Poll::Ready(bytes) => step_bytes = bytes,
+                Poll::Pending => break,
+            }
         }
         Ok(wrote)
     }

@@ -1,8 +1,8 @@
 //! A file that cannot be copied is named, and an interrupted copy leaves no file behind.
 
-use super::support::{Temp, Way, config, copy_with, get, hash, only_failure, put, server, write};
-use multirail::Session;
+use super::support::{Temp, Way, config, copy_as, copy_with, get, hash, only_failure, put, server, write};
 use multirail::files::{self, Cause, Options, Side};
+use multirail::{Config, RateLimit, Session};
 use multirail_testing::{Requirement, skip};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,11 @@ impl Drop for Mount {
     }
 }
 
+/// 40 MiB a second.
+fn limited() -> Config {
+    config(1).rate_limit(RateLimit::new(Some(40 << 20)))
+}
+
 /// A disk that gets full in the middle ends the copy at once, and gets its room back.
 #[test]
 fn a_disk_that_gets_full_ends_the_copy() {
@@ -118,7 +123,7 @@ fn a_disk_that_gets_full_ends_the_copy() {
             Ok(mount) => mount,
             Err(why) => return skip(Requirement::Tmpfs, format!("cannot mount a tmpfs: {why}")),
         };
-        let options = Options::new().limit_bytes_s(Some(40 << 20));
+        let options = Options::new();
         let progress = options.progress.clone();
         let fill = mounted.join("other");
         let filling = std::thread::spawn(move || {
@@ -131,7 +136,7 @@ fn a_disk_that_gets_full_ends_the_copy() {
             Way::Put => (temp.local("big"), PathBuf::from("copy")),
             Way::Get => (PathBuf::from("big"), temp.local("copy")),
         };
-        let error = copy_with(&temp, 1, way, &[source], &to, &options).unwrap_err().to_string();
+        let error = copy_as(&temp, limited(), way, &[source], &to, &options).unwrap_err().to_string();
         filling.join().unwrap();
         assert!(error.contains("could not write big: No space left on device"), "{error}");
         assert!(options.progress.bytes() < LENGTH as u64 - (8 << 20), "{}", options.progress.bytes());
@@ -151,7 +156,7 @@ fn an_interrupted_transfer_continues() {
         write(temp.local("big"), LENGTH);
         write(temp.served("big"), LENGTH);
         let address = server(&temp.served(""), config(1));
-        let options = Options::new().limit_bytes_s(Some(40 << 20));
+        let options = Options::new();
         let (from, to, name) = match way {
             Way::Put => (temp.local("big"), PathBuf::from("copy"), temp.served("copy")),
             Way::Get => (PathBuf::from("big"), temp.local("copy"), temp.local("copy")),
@@ -162,7 +167,7 @@ fn an_interrupted_transfer_continues() {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let mut session = Session::connect(&address, config(1)).await.unwrap();
+            let mut session = Session::connect(&address, limited()).await.unwrap();
             let began = async {
                 while options.progress.bytes() < 16 << 20 {
                     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -85,10 +85,22 @@ pub fn copy_with(
     to: &Path,
     options: &Options,
 ) -> Result<Report, CopyError> {
-    let address = server(&temp.served(""), config(channels));
+    copy_as(temp, config(channels), way, sources, to, options)
+}
+
+/// As [`copy_with`], with this configuration of the client.
+pub fn copy_as(
+    temp: &Temp,
+    client: Config,
+    way: Way,
+    sources: &[PathBuf],
+    to: &Path,
+    options: &Options,
+) -> Result<Report, CopyError> {
+    let address = server(&temp.served(""), config(1));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut session = Session::connect(&address, config(channels)).await?;
+        let mut session = Session::connect(&address, client).await?;
         let copied = match way {
             Way::Put => files::put(&mut session, sources, to, options).await,
             Way::Get => files::get(&mut session, sources, to, options).await,

@@ -5,6 +5,7 @@ mod summary;
 mod what;
 
 use super::{SessionArgs, host_address};
+use crate::limit::LimitArgs;
 use crate::printer::Printer;
 use crate::ssh::copy::{CopySshArgs, INTERRUPTED};
 use crate::usage::Usage;
@@ -41,6 +42,8 @@ pub struct CpArgs {
     #[command(flatten)]
     what: WhatArgs,
     #[command(flatten)]
+    limit: LimitArgs,
+    #[command(flatten)]
     ssh: CopySshArgs,
     #[command(flatten)]
     session: SessionArgs,
@@ -50,13 +53,17 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let job = Job::new(args.locations).map_err(Usage::of)?;
     check_options(&job.host, &args.ssh, &args.session)?;
     let options = args.what.options(printer)?.server_strategy(args.session.strategy, args.session.fragment_bytes);
+    let limit = args.limit.start()?;
     let interrupted = interrupt::listen()?;
     let summary = runtime::block_on(async {
         let work = async |session| copy(session, &job, &options).await;
         Ok(match &job.host {
             // Dropping the copy removes small incomplete files.
             Host::Server(address) => tokio::select! {
-                copied = async { work(Session::connect(&host_address(address)?, args.session.config()?).await?).await } => copied,
+                copied = async {
+                    let config = args.session.config()?.rate_limit(limit);
+                    work(Session::connect(&host_address(address)?, config).await?).await
+                } => copied,
                 () = interrupted.notified() => Err(anyhow!(INTERRUPTED)),
             },
             Host::Login(login) => {
@@ -67,7 +74,9 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
                 };
                 match started {
                     Ok(server) => {
-                        server.run(args.session.applied_to(Config::new()), interrupted.notified(), work).await
+                        server
+                            .run(args.session.applied_to(Config::new()).rate_limit(limit), interrupted.notified(), work)
+                            .await
                     }
                     Err(error) => Err(error),
                 }

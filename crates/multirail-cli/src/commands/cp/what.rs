@@ -5,7 +5,6 @@ use crate::usage::Usage;
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, value_parser};
 use multirail::files::{Change, Extras, Options, Rule};
-use multirail_proto::units::{parse_rate_mbit_s, parse_size};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,9 +42,6 @@ pub(super) struct WhatArgs {
     /// Keep access control lists
     #[arg(short = 'A', long)]
     acls: bool,
-    /// The most that the sender sends: bytes a second (`10m`), or a rate (`80mbit`)
-    #[arg(long, value_name = "RATE", value_parser = parse_limit)]
-    limit: Option<u64>,
     /// Write each file to disk before it gets its name, and its name before it counts as copied
     #[arg(long)]
     fsync: bool,
@@ -89,7 +85,6 @@ impl WhatArgs {
             .rules(self.rules.read()?)
             .hard_links(self.hard_links)
             .extras(Extras { owner: self.owner, xattrs: self.xattrs, acls: self.acls })
-            .limit_bytes_s(self.limit)
             .sync(self.fsync))
     }
 }
@@ -105,18 +100,6 @@ fn name(change: Change) -> &'static str {
         Change::Delete => "delete",
         _ => "change",
     }
-}
-
-fn parse_limit(text: &str) -> Result<u64, String> {
-    let bytes_s = match (parse_size(text), parse_rate_mbit_s(text)) {
-        (Ok(bytes_s), _) => bytes_s,
-        (Err(_), Ok(rate_mbit_s)) => (rate_mbit_s * 1e6 / 8.0) as u64,
-        (Err(_), Err(_)) => 0,
-    };
-    if bytes_s == 0 {
-        return Err("write bytes a second, such as 500k or 10m, or a rate, such as 80mbit".to_owned());
-    }
-    Ok(bytes_s)
 }
 
 impl RuleArgs {
@@ -214,15 +197,5 @@ mod tests {
         let rules: Vec<_> = rules.iter().map(|rule| (rule.include, rule.pattern.as_str())).collect();
         let expected = [(false, "a"), (true, "b"), (false, "*.tmp"), (true, "keep me"), (false, "x"), (false, "c")];
         assert_eq!(rules, expected);
-    }
-
-    #[test]
-    fn limits() {
-        assert_eq!(parse_limit("10m"), Ok(10 << 20));
-        assert_eq!(parse_limit("500"), Ok(500));
-        assert_eq!(parse_limit("80mbit"), Ok(10_000_000));
-        for bad in ["", "0", "x", "-1", "0mbit"] {
-            assert!(parse_limit(bad).is_err(), "{bad}");
-        }
     }
 }

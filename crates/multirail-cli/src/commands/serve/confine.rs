@@ -37,8 +37,8 @@ pub enum Confined {
 }
 
 /// Lets this thread, and those that it starts from now on, use only the folder `root`, create and write
-/// files in `logs`, and read `keys` and [`READ`]. Files that are open stay open.
-pub fn confine(root: &Path, logs: Option<&Path>, keys: Option<&Path>) -> anyhow::Result<Confined> {
+/// files in `logs`, and read what `read` and [`READ`] name. Files that are open stay open.
+pub fn confine(root: &Path, logs: Option<&Path>, read: &[&Path]) -> anyhow::Result<Confined> {
     let all = AccessFs::from_all(VERSION);
     // Without this right, no file can be moved to another folder below the root.
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
@@ -57,7 +57,7 @@ pub fn confine(root: &Path, logs: Option<&Path>, keys: Option<&Path>) -> anyhow:
         let access = AccessFs::WriteFile | AccessFs::MakeReg;
         allow(logs, access).with_context(|| format!("Landlock: {}", logs.display()))?;
     }
-    for path in READ.iter().map(Path::new).chain(keys) {
+    for path in READ.iter().map(Path::new).chain(read.iter().copied()) {
         // What the host does not have is not needed.
         let _ = allow(path, AccessFs::ReadFile | AccessFs::ReadDir);
     }
@@ -83,7 +83,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.join("file"), root.join("link")).unwrap();
         let tested = std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
-                if confine(&root, Some(&logs), None).unwrap() == Confined::No {
+                if confine(&root, Some(&logs), &[]).unwrap() == Confined::No {
                     return false;
                 }
                 let refused = |result: std::io::Result<()>| {

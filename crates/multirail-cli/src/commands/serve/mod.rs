@@ -6,6 +6,7 @@ mod metrics;
 mod service;
 
 use crate::keys::KeysArgs;
+use crate::limit::LimitArgs;
 use crate::printer::{self, Printer};
 use crate::usage::Usage;
 use anyhow::Context;
@@ -61,6 +62,8 @@ pub struct ServeArgs {
     /// The most sessions and connections at the same time; beyond it, an idle one makes room
     #[arg(long, value_name = "N", default_value = "256")]
     max_sessions: NonZero<u16>,
+    #[command(flatten)]
+    limit: LimitArgs,
     /// Append a line of JSON for each request to FILE: who, when, what, which paths, how many bytes
     /// and the result; `-` writes to stderr. SIGHUP opens the file again
     #[arg(long, value_name = "FILE")]
@@ -128,17 +131,18 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let with_token = token.is_some();
     let config = args.keys.config(token)?.plaintext(args.plaintext);
     let authorized_keys = config.authorized_keys.clone();
-    let mut listen = ListenConfig::new(address, config);
-    if let Some(passed) = passed {
-        listen = listen.on_socket(passed);
-    }
     super::raise_file_limit();
     let requests = Requests::default();
     let metrics = args.metrics.map(Metrics::bind).transpose()?;
     let audit = args.audit.as_deref().map(|file| open_audit(file, &requests)).transpose()?;
+    let keys = args.keys.directory().ok();
+    let readable: Vec<&Path> = keys.as_deref().into_iter().chain(args.limit.file()).collect();
     // Before any other thread exists, since those that exist would not be confined.
-    let confined = !args.allow_programs
-        && confine_server(&root, args.audit.as_deref(), args.keys.directory().ok().as_deref(), printer)?;
+    let confined = !args.allow_programs && confine_server(&root, args.audit.as_deref(), &readable, printer)?;
+    let mut listen = ListenConfig::new(address, config.rate_limit(args.limit.start()?));
+    if let Some(passed) = passed {
+        listen = listen.on_socket(passed);
+    }
     let stdin_ended = if on_stdin { Some(end_of_stdin()?) } else { None };
     let filters = Filters::built_in(&root);
     let filters = match args.allow_programs {
@@ -194,10 +198,10 @@ fn open_audit(file: &Path, requests: &Requests) -> anyhow::Result<Arc<Audit>> {
 }
 
 /// Confines the process to what it serves, where the kernel can do that; false where it cannot.
-fn confine_server(root: &Path, audit: Option<&Path>, keys: Option<&Path>, printer: &Printer) -> anyhow::Result<bool> {
+fn confine_server(root: &Path, audit: Option<&Path>, readable: &[&Path], printer: &Printer) -> anyhow::Result<bool> {
     let audit = audit.filter(|file| *file != Path::new("-")).map(std::path::absolute).transpose().context("--audit")?;
     let logs = audit.as_deref().and_then(Path::parent);
-    let confined = confine(root, logs, keys)? == Confined::Yes;
+    let confined = confine(root, logs, readable)? == Confined::Yes;
     if !confined {
         printer.note("this kernel has no Landlock, so only the server itself keeps clients within the folder");
     }
