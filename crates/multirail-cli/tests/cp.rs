@@ -232,6 +232,29 @@ fn a_copy_to_a_killed_server_continues() {
     assert_eq!(names(&served.local("root")), ["a"]);
 }
 
+/// A client does not wait for a server that was killed as for a network that is down.
+#[test]
+fn a_client_of_a_killed_server_ends_soon() {
+    let mut served = Served::start("dead-server");
+    let (copies, arrived) = (served.local("copies"), served.local("root/arrived"));
+    write_big(&served.local("root/big"));
+    for folder in [&copies, &arrived] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let copies = [
+        begin(&[&served.url("big"), &copies], &copies),
+        begin(&[&served.local("root/big"), &served.url("arrived/")], &arrived),
+    ];
+    served.server.0.kill().unwrap();
+    served.server.0.wait().unwrap();
+    for mut copy in copies {
+        let mut said = String::new();
+        std::io::Read::read_to_string(copy.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+        assert_eq!(copy.0.wait().unwrap().code(), Some(1));
+        assert!(said.contains("its host is up and refuses connections"), "{said}");
+    }
+}
+
 /// The server holds the part of the killed client until the next one asks for it.
 #[test]
 fn the_copy_of_a_killed_client_continues() {

@@ -73,7 +73,7 @@ impl Dialer {
                 if let Some(shared) = session.upgrade() {
                     let mut driver = shared.lock();
                     let now = driver.now();
-                    driver.machine.handle_redial_failed(now, lost);
+                    driver.machine.handle_redial_failed(now, lost, is_refused(&error));
                 }
             }
         }
@@ -81,6 +81,7 @@ impl Dialer {
 
     /// Dials the control connection over the first rail that answers.
     async fn redial_control(self, session: Weak<Shared>) {
+        let mut refused = !self.rails.is_empty();
         for ends in &self.rails {
             match self.dial(ends, Joined::Control).await {
                 Ok((stream, protection)) => return join(&session, Joining::Control { stream, protection }),
@@ -88,13 +89,16 @@ impl Dialer {
                     session_unknown(&session);
                     break;
                 }
-                Err(error) => tracing::debug!(remote = %ends.remote, %error, "no control connection"),
+                Err(error) => {
+                    refused &= is_refused(&error);
+                    tracing::debug!(remote = %ends.remote, %error, "no control connection");
+                }
             }
         }
         if let Some(shared) = session.upgrade() {
             let mut driver = shared.lock();
             let now = driver.now();
-            driver.machine.handle_control_redial_failed(now);
+            driver.machine.handle_control_redial_failed(now, refused);
         }
     }
 
@@ -107,6 +111,11 @@ impl Dialer {
             join(&session, joining);
         }
     }
+}
+
+/// Whether the other host has answered that no program listens.
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Unreachable { cause, .. } if cause.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 fn join(session: &Weak<Shared>, joining: Joining) {

@@ -70,6 +70,7 @@ impl Machine {
             self.channels.iter_mut().filter(|c| c.tx.is_new()).for_each(|c| c.tx.probe = true);
         }
         self.dark_since = None;
+        self.redials.channel_connected();
         index
     }
 
@@ -86,14 +87,15 @@ impl Machine {
         self.lose_channel(channel, CloseReason::Reported, paths, now);
     }
 
-    /// The attempt to replace the channel with this id has failed.
-    pub fn handle_redial_failed(&mut self, now: Time, replaces: u32) {
-        self.redials.channel_failed(replaces, now);
+    /// The attempt to replace the channel with this id has failed; whether the peer's host refused it, as it does
+    /// where no program listens.
+    pub fn handle_redial_failed(&mut self, now: Time, replaces: u32, refused: bool) {
+        self.redials.channel_failed(replaces, refused, now);
     }
 
-    /// The attempt to open a control connection has failed.
-    pub fn handle_control_redial_failed(&mut self, now: Time) {
-        self.redials.control_failed(now);
+    /// The attempt to open a control connection has failed; whether the peer's host refused it.
+    pub fn handle_control_redial_failed(&mut self, now: Time, refused: bool) {
+        self.redials.control_failed(refused, now);
     }
 
     /// The peer does not know the session any more: it has ended as agreed, or fails. As long as

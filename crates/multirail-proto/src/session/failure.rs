@@ -112,6 +112,11 @@ impl Failure {
         Failure::Aborted("it has closed all connections".to_owned())
     }
 
+    /// The peer's host answers, and refuses connections.
+    pub fn peer_ended() -> Self {
+        Failure::Aborted("its host is up and refuses connections, so that its program has ended".to_owned())
+    }
+
     /// What the peer is told when the session fails; `None` if it knows or cannot be reached.
     pub(super) fn reason_for_peer(&self) -> Option<String> {
         match self {

@@ -9,6 +9,9 @@ use std::time::Duration;
 const REDIAL_FIRST: Duration = Duration::from_millis(100);
 /// ... up to this one: a rail that is back is used within three seconds.
 const REDIAL_MOST: Duration = Duration::from_secs(2);
+/// A host that has refused connections for this long has no server any more. A network that has just
+/// come up may refuse some for a moment.
+const REFUSED_FOR: Duration = Duration::from_secs(3);
 
 /// When the next attempt is made, and the pause after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub(super) struct Redials {
     /// Lost channels: id, rail and back-off.
     channels: Vec<(u32, u32, BackOff)>,
     control: Option<BackOff>,
+    /// Since when each attempt was refused by the peer's host.
+    refused_since: Option<Time>,
     /// Id of the next channel that this side opens.
     next_id: u32,
 }
@@ -62,8 +67,24 @@ impl Redials {
         self.channels.retain(|(lost, ..)| *lost != id);
     }
 
-    /// An attempt to replace this channel has failed.
-    pub(super) fn channel_failed(&mut self, id: u32, now: Time) {
+    /// There is a new channel.
+    pub(super) fn channel_connected(&mut self) {
+        self.refused_since = None;
+    }
+
+    /// Whether the peer's host has answered for [`REFUSED_FOR`], and refused each attempt. A network that is
+    /// down does not answer, and one attempt without an answer begins the time again.
+    pub(super) fn is_refused(&self, now: Time) -> bool {
+        self.refused_since.is_some_and(|since| now.since(since) >= REFUSED_FOR)
+    }
+
+    fn failed(&mut self, refused: bool, now: Time) {
+        self.refused_since = refused.then(|| self.refused_since.unwrap_or(now));
+    }
+
+    /// An attempt to replace this channel has failed; whether the peer's host refused it.
+    pub(super) fn channel_failed(&mut self, id: u32, refused: bool, now: Time) {
+        self.failed(refused, now);
         if let Some((.., back_off)) = self.channels.iter_mut().find(|(lost, ..)| *lost == id) {
             back_off.failed(now);
         }
@@ -79,8 +100,9 @@ impl Redials {
         self.control = None;
     }
 
-    /// An attempt to open the control connection has failed.
-    pub(super) fn control_failed(&mut self, now: Time) {
+    /// An attempt to open the control connection has failed; whether the peer's host refused it.
+    pub(super) fn control_failed(&mut self, refused: bool, now: Time) {
+        self.failed(refused, now);
         if let Some(back_off) = &mut self.control {
             back_off.failed(now);
         }
@@ -120,7 +142,7 @@ mod tests {
             assert!(matches!(actions.pop_front(), Some(Action::Redial(Redial { rail: 1, replaces: 7, .. }))));
             redials.start(&mut actions, now + REDIAL_MOST);
             assert!(actions.is_empty() && redials.next().is_none(), "an attempt is under way");
-            redials.channel_failed(7, now);
+            redials.channel_failed(7, false, now);
             let next = redials.next().expect("another attempt");
             pauses.push(next.since(now).as_millis());
             now = next;
@@ -136,7 +158,7 @@ mod tests {
         redials.control_missing(Time::ZERO);
         redials.start(&mut actions, Time::ZERO);
         assert_eq!(actions.pop_front(), Some(Action::RedialControl));
-        redials.control_failed(Time::ZERO);
+        redials.control_failed(false, Time::ZERO);
         redials.control_missing(Time::ZERO);
         redials.start(&mut actions, Time::after(REDIAL_FIRST - Duration::from_nanos(1)));
         assert!(actions.is_empty());

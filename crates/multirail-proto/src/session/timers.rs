@@ -54,6 +54,9 @@ impl Machine {
         if !self.closing.peer_gone && dark.is_some_and(|dark| dark > self.config.give_up_after) {
             self.fail(Failure::AllRailsLost(self.config.give_up_after));
         }
+        if !self.closing.peer_gone && dark.is_some() && self.redials.is_refused(now) {
+            self.fail(Failure::peer_ended());
+        }
         if self.has_peer_left(now) {
             self.fail(Failure::peer_left());
         }

@@ -429,14 +429,14 @@ impl Pair {
             if succeed {
                 self.connect(redial.id, redial.rail, Some(redial.replaces));
             } else {
-                self.sides[0].machine.handle_redial_failed(self.now, redial.replaces);
+                self.sides[0].machine.handle_redial_failed(self.now, redial.replaces, false);
             }
         }
         if std::mem::take(&mut self.control_redials) > 0 {
             if succeed {
                 self.connect_control();
             } else {
-                self.sides[0].machine.handle_control_redial_failed(self.now);
+                self.sides[0].machine.handle_control_redial_failed(self.now, false);
             }
         }
     }

@@ -152,9 +152,35 @@ fn a_lost_channel_is_dialled_at_the_next_maintenance() {
     assert!(!actions(&mut machine).iter().any(is_redial));
     machine.handle_timeout(Time::ZERO, &paths);
     assert!(actions(&mut machine).iter().any(is_redial));
-    machine.handle_redial_failed(Time::ZERO, id);
+    machine.handle_redial_failed(Time::ZERO, id, false);
     machine.handle_timeout(Time::after(Duration::from_millis(100)), &paths);
     assert!(actions(&mut machine).iter().any(is_redial));
+}
+
+/// Whether a session without channels has failed this long after its peer's host has begun to refuse them.
+fn fails_when_refused(time: Duration, answers: &[(Duration, bool)]) -> bool {
+    let paths = FirstIsSilent { rtt_us: 0, window_closed: false };
+    let mut machine = machine(Role::Dialler, Duration::from_secs(100));
+    let id = machine.new_channel_id();
+    machine.handle_channel_connected(Time::ZERO, id, 0, &PathInfo::default());
+    machine.handle_channel_lost(Time::ZERO, 0, &paths);
+    for (at, refused) in answers {
+        machine.handle_redial_failed(Time::after(*at), id, *refused);
+    }
+    machine.handle_timeout(Time::after(time), &paths);
+    machine.failure().is_some()
+}
+
+#[test]
+fn a_host_that_refuses_for_a_while_has_no_server() {
+    let second = Duration::from_secs(1);
+    let refused = [(Duration::ZERO, true), (second, true)];
+    assert!(!fails_when_refused(3 * second - NS, &refused));
+    assert!(fails_when_refused(3 * second, &refused));
+    let silent_between = [(Duration::ZERO, true), (second, false), (2 * second, true)];
+    assert!(!fails_when_refused(5 * second - NS, &silent_between));
+    assert!(fails_when_refused(5 * second, &silent_between));
+    assert!(!fails_when_refused(50 * second, &[(second, false)]), "a network is down");
 }
 
 /// A request may name any fragment, so the limits that follow from it must not overflow.

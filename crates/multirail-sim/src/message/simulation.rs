@@ -249,7 +249,7 @@ impl<'a> Simulation<'a> {
             Event::Unreachable(redial) => {
                 if self.dialling.contains(&redial) {
                     self.dialling.retain(|d| *d != redial);
-                    self.hosts[SENDER].machine.handle_redial_failed(now, redial.replaces);
+                    self.hosts[SENDER].machine.handle_redial_failed(now, redial.replaces, false);
                 }
             }
         }
