@@ -143,9 +143,12 @@ impl Attendants {
                 match ask(host, config).await {
                     // A server that does not answer yet will do so later. A server with another
                     // token will not.
-                    Err(Error::Unreachable { .. } | Error::HandshakeTimeout { .. } | Error::Busy { .. })
-                        if Instant::now() < end =>
-                    {
+                    Err(
+                        Error::Unreachable { .. }
+                        | Error::HandshakeTimeout { .. }
+                        | Error::Busy { .. }
+                        | Error::Stopping,
+                    ) if Instant::now() < end => {
                         tokio::time::sleep(RETRY_AFTER).await;
                     }
                     told => return told,

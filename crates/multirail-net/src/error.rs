@@ -128,6 +128,9 @@ pub enum Error {
         /// How many sessions and connections it serves.
         sessions: u32,
     },
+    /// The server finishes what it has begun, and then ends.
+    #[error("the server is shutting down, and accepts no new session; try again when it has been started again")]
+    Stopping,
     /// The handshake did not finish in time.
     #[error(
         "the peer at {peer} did not finish the handshake within {after:?}; it may be overloaded, or another program"

@@ -211,7 +211,7 @@ impl Router {
     /// connection ([`Places`](multirail_proto::admission::Places) says which). If there is none, the
     /// client gets [`Error::Busy`].
     ///
-    /// After [`Stop::stop`], a new client gets [`Error::Busy`], and idle sessions are ended. Requests
+    /// After [`Stop::stop`], a new client gets [`Error::Stopping`], and idle sessions are ended. Requests
     /// that run may go on for the given time. Then this ends all sessions of the process, which tells
     /// the peers the reason, and returns.
     ///

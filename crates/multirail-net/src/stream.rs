@@ -442,7 +442,7 @@ impl From<Error> for io::Error {
             | Error::IdentityFile { .. } => ErrorKind::PermissionDenied,
             Error::TokenFile { .. } => ErrorKind::InvalidInput,
             Error::HandshakeTimeout { .. } | Error::AllRailsLost(_) => ErrorKind::TimedOut,
-            Error::Busy { .. } => ErrorKind::ResourceBusy,
+            Error::Busy { .. } | Error::Stopping => ErrorKind::ResourceBusy,
             Error::SessionUnknown | Error::Aborted(_) => ErrorKind::ConnectionReset,
             Error::Cancelled(_) => ErrorKind::ConnectionAborted,
             Error::OverMemoryBudget { .. } => ErrorKind::OutOfMemory,

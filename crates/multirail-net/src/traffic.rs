@@ -193,7 +193,7 @@ impl From<&Error> for Refused {
             Error::TokenMissing { .. } | Error::TokenWrong | Error::CodeWrong | Error::KeyRefused { .. } => {
                 Self::Unauthorized
             }
-            Error::Busy { .. } => Self::Busy,
+            Error::Busy { .. } | Error::Stopping => Self::Busy,
             Error::SessionUnknown => Self::Session,
             Error::NotMultirail { .. }
             | Error::Version { .. }

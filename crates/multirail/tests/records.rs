@@ -120,7 +120,7 @@ fn a_server_that_stops_lets_requests_finish() {
         let end = bounded("the idle session's end", 10, idle.recv(&mut [0; 1])).await.unwrap_err();
         assert_says(&end, &["the server was stopped"]);
         let refused = bounded("an answer", 10, Session::connect(&server.address, Config::new())).await;
-        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Stopping)), "{refused:?}");
         round(&mut running).await;
         assert!(!server.thread.is_finished());
         round(&mut running).await;

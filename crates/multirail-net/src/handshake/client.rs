@@ -24,7 +24,8 @@ use tokio::net::TcpStream;
 ///
 /// [`Error::NotMultirail`], [`Error::Version`], [`Error::TokenMissing`], [`Error::TokenWrong`],
 /// [`Error::TokenUnknown`], [`Error::KeyRefused`], [`Error::HostUnknown`], [`Error::HostChanged`],
-/// [`Error::PlaintextDiffers`], [`Error::Handshake`], [`Error::Busy`], or
+/// [`Error::PlaintextDiffers`], [`Error::Handshake`], [`Error::Busy`],
+/// [`Error::Stopping`], or
 /// [`Error::HandshakeTimeout`] after [`TIMEOUT`].
 ///
 /// # Cancel safety

@@ -71,6 +71,8 @@ pub enum Refusal {
         /// How many it serves.
         sessions: u32,
     },
+    /// The server is shutting down.
+    Stopping,
 }
 
 impl Refusal {
@@ -82,6 +84,7 @@ impl Refusal {
             Refusal::Key { has_token: false } => Error::KeyRefused { key },
             Refusal::Session => Error::SessionUnknown,
             Refusal::Busy { sessions } => Error::Busy { sessions },
+            Refusal::Stopping => Error::Stopping,
             Refusal::Channels => Error::Io {
                 what: "opening a channel",
                 cause: io::Error::other(

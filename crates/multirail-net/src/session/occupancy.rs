@@ -63,13 +63,14 @@ impl Occupancy {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Busy`] if all places are taken, and it may get the place of no idle client.
+    /// [`Refusal::Busy`] if all places are taken, and it may get the place of no idle client;
+    /// [`Refusal::Stopping`] after [`Occupancy::close`].
     pub(super) fn enter(self: &Arc<Self>, source: Source) -> Result<Option<Place>, Refusal> {
         let mut state = lock(&self.state);
         let now = self.now();
         let State { places, ends, closed } = &mut *state;
         if *closed {
-            return Err(Refusal::Busy { sessions: u32::try_from(ends.len()).unwrap_or(u32::MAX) });
+            return Err(Refusal::Stopping);
         }
         let Some(places) = places else { return Ok(None) };
         if places.is_full() {
