@@ -40,6 +40,8 @@ pub enum Requirement {
     Ucx,
     /// A temporary folder on a file system with extended attributes of users.
     Xattrs,
+    /// A temporary folder on a file system with access control lists.
+    Acls,
 }
 
 impl fmt::Display for Requirement {
@@ -58,6 +60,7 @@ impl fmt::Display for Requirement {
             Requirement::SystemdAnalyze => f.write_str("systemd-analyze"),
             Requirement::Ucx => f.write_str("ucx"),
             Requirement::Xattrs => f.write_str("xattrs"),
+            Requirement::Acls => f.write_str("acls"),
         }
     }
 }

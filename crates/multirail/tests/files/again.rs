@@ -2,6 +2,7 @@
 
 use super::support::{Temp, Way, copy_with, describe, pattern, recursive, write};
 use multirail::files::{Change, Extras, Options, Report, Rule};
+use multirail_testing::{Requirement, skip};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -145,6 +146,50 @@ fn owner_and_attributes_arrive_if_asked_for() {
         assert_eq!(set(b"two"), 0);
         copy(temp, way, &options);
         assert!(has(b"two"));
+        assert_eq!(describe(tree), describe(arrived));
+    });
+}
+
+/// An access control list in the form of the kernel's `system.posix_acl_*`: the user 1234 may read.
+fn access_control_list() -> Vec<u8> {
+    const NO_NUMBER: u32 = u32::MAX;
+    // The owner, the user, the group, the mask and others: tag, rights and number.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, NO_NUMBER), (2, 4, 1234), (4, 4, NO_NUMBER), (16, 4, NO_NUMBER), (32, 0, NO_NUMBER)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, number) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(number.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn access_control_lists_arrive_if_asked_for() {
+    let list = access_control_list();
+    let text = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    both_ways(|temp, way, tree, arrived| {
+        let names = [("a/50000", c"system.posix_acl_access"), ("a", c"system.posix_acl_default")];
+        for (entry, name) in names {
+            let path = text(&tree.join(entry));
+            // SAFETY: both texts end in NUL, and the value is valid for its length.
+            if unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), list.as_ptr().cast(), list.len(), 0) } != 0 {
+                let why = std::io::Error::last_os_error();
+                return skip(Requirement::Acls, format!("cannot set an access control list: {why}"));
+            }
+        }
+        let has = |entry: &str, name: &std::ffi::CStr| {
+            let (mut buffer, path) = ([0; 256], text(&arrived.join(entry)));
+            // SAFETY: both texts end in NUL, and the buffer is writable for its length.
+            let got = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+            usize::try_from(got).is_ok_and(|length| buffer[..length] == list)
+        };
+        copy(temp, way, &recursive());
+        assert!(names.iter().all(|(entry, name)| !has(entry, name)), "not asked for");
+        let report = copy(temp, way, &recursive().extras(Extras { acls: true, ..Extras::default() }));
+        assert_eq!((report.files, report.failed_count), (0, 0), "only properties are sent: {report:?}");
+        assert!(names.iter().all(|(entry, name)| has(entry, name)));
         assert_eq!(describe(tree), describe(arrived));
     });
 }
