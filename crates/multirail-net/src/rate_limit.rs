@@ -61,11 +61,22 @@ impl fmt::Debug for RateLimit {
 pub(crate) struct Throttle {
     limits: Vec<RateLimit>,
     sleep: Option<std::pin::Pin<Box<Sleep>>>,
+    /// The directions that have had to wait since they last moved bytes: sending and receiving.
+    waits: [bool; 2],
+    /// The direction that has moved bytes last.
+    last: Option<Direction>,
+}
+
+/// A direction in which a session moves bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Send,
+    Receive,
 }
 
 impl Throttle {
     pub(crate) fn new(limits: Vec<RateLimit>) -> Self {
-        Self { limits, sleep: None }
+        Self { limits, ..Self::default() }
     }
 
     /// Adds a limit.
@@ -73,14 +84,16 @@ impl Throttle {
         self.limits.push(limit);
     }
 
-    /// Ready with the most bytes that may move now in one step. `Pending` wakes the task.
-    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
+    /// Ready with the most bytes that may move now in one step. `Pending` wakes the task. The directions
+    /// take turns, since replies travel against the data.
+    pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>, direction: Direction) -> Poll<u64> {
         if self.limits.is_empty() {
             return Poll::Ready(u64::MAX);
         }
         loop {
             if let Some(sleep) = &mut self.sleep {
                 if sleep.as_mut().poll(cx).is_pending() {
+                    self.waits[direction as usize] = true;
                     return Poll::Pending;
                 }
                 self.sleep = None;
@@ -89,6 +102,12 @@ impl Throttle {
             let (wait, step_bytes) =
                 asked.fold((Duration::ZERO, u64::MAX), |(wait, step), (w, s)| (wait.max(w), step.min(s)));
             if wait.is_zero() {
+                let other = 1 - direction as usize;
+                if self.last == Some(direction) && std::mem::take(&mut self.waits[other]) {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                self.waits[direction as usize] = false;
                 return Poll::Ready(step_bytes);
             }
             self.sleep = Some(Box::pin(tokio::time::sleep(wait.clamp(MIN_SLEEP, LOOK_AGAIN))));
@@ -96,7 +115,8 @@ impl Throttle {
     }
 
     /// Counts bytes that have moved.
-    pub(crate) fn count(&self, bytes: usize) {
+    pub(crate) fn count(&mut self, bytes: usize, direction: Direction) {
+        self.last = Some(direction);
         for limit in &self.limits {
             limit.with(|pacer, now| pacer.count(now, bytes as u64));
         }

@@ -3,6 +3,7 @@
 use super::driver::SessionDriver;
 use crate::error::{Error, Result};
 use crate::payload::Sink;
+use crate::rate_limit::Direction;
 use multirail_proto::session::{Failure, ReceiveEnd, ReceiveStep};
 use std::io::IoSliceMut;
 use std::task::{Context, Poll};
@@ -164,7 +165,9 @@ impl SessionDriver {
                 return Ok(Turn::Yield);
             }
             reads += 1;
-            let Poll::Ready(step_bytes) = self.throttle.poll_ready(cx) else { return Ok(Turn::Blocked) };
+            let Poll::Ready(step_bytes) = self.throttle.poll_ready(cx, Direction::Receive) else {
+                return Ok(Turn::Blocked);
+            };
             let Some(socket) = self.sockets.get(channel) else { return Ok(Turn::Blocked) };
             let mut read = |parts: &mut [IoSliceMut<'_>]| {
                 if spinning { socket.read_now(parts) } else { socket.poll_read(cx, parts) }
@@ -187,7 +190,7 @@ impl SessionDriver {
                         sink.filled(channel, run.offset, direct_bytes);
                     }
                     self.machine.handle_read(self.now(), channel, direct_bytes, n - direct_bytes);
-                    self.throttle.count(n);
+                    self.throttle.count(n, Direction::Receive);
                 }
                 Poll::Ready(Ok(_)) => {
                     self.channel_lost(channel, &"the peer closed it");

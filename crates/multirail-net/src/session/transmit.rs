@@ -3,6 +3,7 @@
 use super::driver::SessionDriver;
 use crate::error::Result;
 use crate::payload::Source;
+use crate::rate_limit::Direction;
 use multirail_proto::session::{Payload, Time, Transmit};
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
@@ -67,7 +68,7 @@ impl SessionDriver {
         source: &mut Option<&mut dyn Source>,
     ) -> io::Result<bool> {
         let Some(socket) = self.sockets.get(channel) else { return Ok(false) };
-        let Poll::Ready(mut step_bytes) = self.throttle.poll_ready(cx) else { return Ok(false) };
+        let Poll::Ready(mut step_bytes) = self.throttle.poll_ready(cx, Direction::Send) else { return Ok(false) };
         if !self.machine.has_pending(channel)
             && (socket.poll_writable(cx).is_pending() || !self.machine.claim(self.now(), channel))
         {
@@ -88,13 +89,13 @@ impl SessionDriver {
             match socket.poll_write(cx, &[IoSlice::new(head), IoSlice::new(payload)]) {
                 Poll::Ready(Ok(n)) => {
                     self.machine.handle_written(channel, n);
-                    self.throttle.count(n);
+                    self.throttle.count(n, Direction::Send);
                 }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => break,
             }
             wrote = true;
-            match self.throttle.poll_ready(cx) {
+            match self.throttle.poll_ready(cx, Direction::Send) {
                 Poll::Ready(bytes) => step_bytes = bytes,
                 Poll::Pending => break,
             }
