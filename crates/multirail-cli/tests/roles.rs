@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Place, stderr};
-use multirail::{Config, Identity, KnownHosts, Session, files};
+use multirail::{Config, Identity, KnownHosts, RateLimit, Session, files};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
@@ -303,9 +303,10 @@ async fn what_is_announced_is_reserved_until_it_is_given_up() {
     served.write("file", "content");
     let file = served.path("big");
     fs::write(&file, vec![7; 1 << 20]).unwrap();
-    let mut session = Session::connect(&served.address, session_config(&served, "sensor")).await.unwrap();
     // So slow that the file is not there before the test ends.
-    let options = files::Options::new().limit_bytes_s(Some(64 << 10));
+    let config = session_config(&served, "sensor").rate_limit(RateLimit::new(Some(16 << 10)));
+    let mut session = Session::connect(&served.address, config).await.unwrap();
+    let options = files::Options::new();
     let sources = [file];
     let mut sending = Box::pin(files::put(&mut session, &sources, Path::new(""), &options));
     let begun = Instant::now();
