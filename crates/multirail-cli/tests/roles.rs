@@ -286,7 +286,7 @@ fn roles_are_read_again() {
     let begun = served.place.multirail(&["serve", "--keys", "server", "--listen", "127.0.0.1:0"]).output().unwrap();
     refused(
         &begun,
-        "authorized_keys: line 1: `rw` is no option; the options are root=DIR, ro, wo, programs and quota=SIZE",
+        "authorized_keys: line 1: `rw` is no option; the options are root=DIR, ro, wo, programs, quota=SIZE and rate=RATE",
     );
 }
 
@@ -296,13 +296,19 @@ fn session_config(served: &Served, client: &str) -> Config {
     Config::new().identity(Identity::from_file(&keys.join("id")).unwrap()).known_hosts(known)
 }
 
+/// Whether a name is that of a file that has not arrived whole. The folder of notes is none.
+fn is_part(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.ends_with(files::PART_SUFFIX) && !name.contains("copies")
+}
+
 /// One session announces a file that takes the whole quota, and sends nothing more.
 #[tokio::test]
 async fn what_is_announced_is_reserved_until_it_is_given_up() {
-    let served = Served::start("announced", &[("sensor", "quota=1m")], &[]);
+    let served = Served::start("announced", &[("sensor", "quota=8m")], &[]);
     served.write("file", "content");
     let file = served.path("big");
-    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    fs::write(&file, vec![7; 8 << 20]).unwrap();
     // So slow that the file is not there before the test ends.
     let config = session_config(&served, "sensor").rate_limit(RateLimit::new(Some(16 << 10)));
     let mut session = Session::connect(&served.address, config).await.unwrap();
@@ -310,26 +316,43 @@ async fn what_is_announced_is_reserved_until_it_is_given_up() {
     let sources = [file];
     let mut sending = Box::pin(files::put(&mut session, &sources, Path::new(""), &options));
     let begun = Instant::now();
-    loop {
-        // The first session goes on meanwhile.
-        let to = format!("mr://{}/second", served.address);
-        let mut second = served.place.multirail(&["cp", "file", &to, "--keys", "sensor"]);
-        let waited = tokio::task::spawn_blocking(move || second.output().unwrap());
-        let second = tokio::select! {
-            second = waited => second.unwrap(),
-            sent = &mut sending => panic!("the file has arrived: {sent:?}"),
-        };
-        if stderr(&second).contains("this key's quota of 1 MiB") {
-            break;
-        }
-        assert!(second.status.success(), "{}", stderr(&second));
-        assert!(begun.elapsed() < PATIENCE, "the second session is not refused");
+    let is_begun = || fs::read_dir(served.path("root")).unwrap().any(|entry| is_part(&entry.unwrap().file_name()));
+    while !is_begun() {
+        assert!(begun.elapsed() < PATIENCE, "the file does not begin to arrive");
         tokio::time::timeout(Duration::from_millis(50), &mut sending).await.unwrap_err();
     }
+    let to = format!("mr://{}/second", served.address);
+    let mut second = served.place.multirail(&["cp", "file", &to, "--keys", "sensor"]);
+    let waited = tokio::task::spawn_blocking(move || second.output().unwrap());
+    let second = tokio::select! {
+        second = waited => second.unwrap(),
+        // The first session goes on meanwhile.
+        sent = &mut sending => panic!("the file has arrived: {sent:?}"),
+    };
+    refused(&second, "this key's quota of 8 MiB");
     drop(sending);
     drop(session);
     let begun = Instant::now();
     while !served.put("sensor", &[], "file", "second").status.success() {
         assert!(begun.elapsed() < PATIENCE, "the room was not given back");
     }
+}
+
+/// Two copies at once have one rate together. That they take no longer is not measured here.
+#[test]
+fn a_key_with_a_rate_is_slowed_down() {
+    let served = Served::start("rate", &[("slow", "rate=1m")], &[]);
+    for name in ["one", "two"] {
+        served.write(name, &"x".repeat(2 << 20));
+    }
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let copies = ["one", "two"].map(|name| {
+            let served = &served;
+            scope.spawn(move || served.put("slow", &[], name, name))
+        });
+        copies.into_iter().for_each(|copy| done(&copy.join().unwrap()));
+    });
+    assert!(began.elapsed() >= Duration::from_secs(3), "4 MiB took {:?}", began.elapsed());
+    assert_eq!(served.read("root/one").len() + served.read("root/two").len(), 4 << 20);
 }

@@ -4,12 +4,13 @@
 //! session ([`Session::client`](crate::Session::client)), and each handler checks its own.
 
 use crate::quota::{Quota, Reservation};
-use multirail_proto::units::parse_size;
+use crate::rate_limit::RateLimit;
+use multirail_proto::units::{parse_bytes_s, parse_size};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// The options, for errors.
-const OPTIONS: &str = "root=DIR, ro, wo, programs and quota=SIZE";
+const OPTIONS: &str = "root=DIR, ro, wo, programs, quota=SIZE and rate=RATE";
 
 /// What a client may do. The default is everything.
 #[derive(Debug, Clone)]
@@ -19,6 +20,7 @@ pub struct Permissions {
     write: bool,
     programs: bool,
     quota: Option<Quota>,
+    rate_limit: Option<RateLimit>,
 }
 
 /// Something that a client may do or not.
@@ -70,6 +72,11 @@ impl Permissions {
         self.quota.as_ref()
     }
 
+    /// The limit of the rate of all sessions that the client opens; `None` if there is none.
+    pub fn rate_limit(&self) -> Option<&RateLimit> {
+        self.rate_limit.as_ref()
+    }
+
     /// Reserves room for entries that are about to be stored.
     ///
     /// # Errors
@@ -88,11 +95,11 @@ impl Permissions {
 
 impl Default for Permissions {
     fn default() -> Self {
-        Self { below: PathBuf::new(), read: true, write: true, programs: true, quota: None }
+        Self { below: PathBuf::new(), read: true, write: true, programs: true, quota: None, rate_limit: None }
     }
 }
 
-/// Reads the options of a line: `root=DIR,ro,wo,programs,quota=SIZE`. A value in quotes may have
+/// Reads the options of a line: `root=DIR,ro,wo,programs,quota=SIZE,rate=RATE`. A value in quotes may have
 /// spaces and commas, and `\"` for a quote.
 impl FromStr for Permissions {
     type Err = String;
@@ -111,7 +118,11 @@ impl FromStr for Permissions {
                     let bytes = parse_size(size).map_err(|error| format!("quota: {error}"))?;
                     permissions.quota = Some(Quota::new(bytes));
                 }
-                ("root" | "quota", None) => return Err(format!("`{name}` has no value; write {name}=VALUE")),
+                ("rate", Some(rate)) => {
+                    let bytes_s = parse_bytes_s(rate).map_err(|error| format!("rate: {error}"))?;
+                    permissions.rate_limit = Some(RateLimit::new(Some(bytes_s)));
+                }
+                ("root" | "quota" | "rate", None) => return Err(format!("`{name}` has no value; write {name}=VALUE")),
                 ("ro", None) => permissions.write = false,
                 ("wo", None) => permissions.read = false,
                 ("programs", None) => permissions.programs = true,
@@ -200,16 +211,17 @@ mod tests {
             Path::new("with a space, a comma and \"")
         );
         assert_eq!(parse("quota=2m").quota().unwrap().limit_bytes(), 2 << 20);
+        assert_eq!(parse("rate=80mbit").rate_limit().unwrap().bytes_s(), Some(10_000_000));
         let all = Permissions::default();
         assert!([Right::Read, Right::Write, Right::Programs].iter().all(|right| all.has(*right)));
-        assert!(all.below().as_os_str().is_empty() && all.quota().is_none());
+        assert!(all.below().as_os_str().is_empty() && all.quota().is_none() && all.rate_limit().is_none());
         all.reserve(u64::MAX).unwrap();
     }
 
     #[test]
     fn bad_options_are_refused_with_what_is_allowed() {
         for (bad, why) in [
-            ("rw", "`rw` is no option; the options are root=DIR, ro, wo, programs and quota=SIZE"),
+            ("rw", "`rw` is no option; the options are root=DIR, ro, wo, programs, quota=SIZE and rate=RATE"),
             ("forward", "`forward` is no option"),
             ("RO", "`RO` is no option"),
             ("ro,wo", "allow nothing"),
@@ -226,6 +238,8 @@ mod tests {
             ("root=./a", "without `.` and `..`"),
             ("quota=many", "`many` is not a size"),
             ("quota=-1", "is not a size"),
+            ("rate=0", "`0` is not a rate"),
+            ("rate", "rate=VALUE"),
             ("root=\"a", "quotation mark"),
         ] {
             let error = bad.parse::<Permissions>().unwrap_err();

@@ -56,6 +56,21 @@ pub fn parse_rate_mbit_s(text: &str) -> Result<f64, ParseUnitError> {
     }
 }
 
+/// Parses `500k` (KiB a second), `10m` or `80mbit` into bytes a second.
+///
+/// # Errors
+///
+/// [`ParseUnitError`], if the text is no rate above zero.
+pub fn parse_bytes_s(text: &str) -> Result<u64, ParseUnitError> {
+    let bytes_s = match (parse_size(text), parse_rate_mbit_s(text)) {
+        (Ok(bytes_s), _) => bytes_s,
+        (Err(_), Ok(rate_mbit_s)) => (rate_mbit_s * 1e6 / 8.0) as u64,
+        (Err(_), Err(_)) => 0,
+    };
+    let example = "500k or 10m, which are bytes a second, or 80mbit";
+    if bytes_s == 0 { Err(ParseUnitError { input: text.to_owned(), what: "rate", example }) } else { Ok(bytes_s) }
+}
+
 /// A size in the largest suitable unit: `512 B`, `64 KiB`, `1.5 GiB`.
 pub fn format_size(bytes: u64) -> String {
     const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -99,6 +114,16 @@ mod tests {
         assert_eq!(parse_rate_mbit_s("2.5gbit"), Ok(2500.0));
         for bad in ["", "0", "-5mbit", "nan", "infmbit", "5 parsecs"] {
             assert!(parse_rate_mbit_s(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bytes_a_second() {
+        assert_eq!(parse_bytes_s("10m"), Ok(10 << 20));
+        assert_eq!(parse_bytes_s("500"), Ok(500));
+        assert_eq!(parse_bytes_s("80mbit"), Ok(10_000_000));
+        for bad in ["", "0", "x", "-1", "0mbit"] {
+            assert!(parse_bytes_s(bad).is_err(), "{bad}");
         }
     }
 

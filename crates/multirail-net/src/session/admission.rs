@@ -108,6 +108,7 @@ impl Admission {
                 let mut driver = SessionDriver::new(&self.config, Role::Listener);
                 driver.machine.set_own_ports(self.ports(local).await?);
                 driver.mailbox.put(Joining::Control { stream, protection: opened.protection });
+                opened.client.permissions.rate_limit().into_iter().for_each(|limit| driver.throttle.add(limit.clone()));
                 let shared = Shared::new(driver, opened.peer, opened.client);
                 self.remember(opened.session, &shared, opened.secret);
                 self.hand_on(Accepted::Session(NewSession { shared, peer, place })).await

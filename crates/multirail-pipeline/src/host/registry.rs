@@ -74,6 +74,9 @@ impl RunRegistry {
         if !is_host || kinds.len() != filters.len() || !layout.is_consistent() {
             return Err("the parts of the group do not fit together".to_owned());
         }
+        if permissions.rate_limit().is_some() {
+            return Err("the server limits the rate of this key, and cannot do so in pipelines".to_owned());
+        }
         let (wanted, most) = (layout.limit_bytes, self.budget.limit_bytes());
         if wanted > most {
             return Err(format!("buffers of {wanted} bytes are too long for this server, which allows {most}"));
