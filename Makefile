@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test test-ucx regress bench experiments check fuzz clean
+.PHONY: setup build demo test test-ucx regress copies bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -32,6 +32,10 @@ test-ucx: $(READY)/ucx
 # Measures whether anything got slower: ratios to peers, with floors (scripts/regress/floors.toml). Below four minutes.
 regress: build $(READY)/regress
 	@python3 -B scripts/regress $(BIN)
+
+# Copies of a million files beside rsync, and copies that are killed again and again. Some ten minutes.
+copies: build $(READY)/regress
+	@python3 -B scripts/copies $(BIN)
 
 # Every value of docs/benchmarks.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
