@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::What;
+use multirail_net::payload::VecSink;
 use multirail_proto::rng::Rng;
 use multirail_testing::for_seeds;
 use multirail_tree::extra::Extra;
@@ -15,6 +16,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Paths below the directory that was asked for.
 const VALID_PATHS: &[&str] = &["a/b", "a/c", "a/d", "a/e", "a/f", "a/d/g"];
+const LINKED: &str = "a/b";
 /// Other paths, most of them outside the destination.
 const HOSTILE_PATHS: &[&str] = &["a", "b", "../x", "a/../../x", "/tmp/x", "a//b", "", ".", "a/.", "a/b/"];
 
@@ -28,6 +30,8 @@ enum Step {
 struct Sequence {
     steps: Vec<Step>,
     honest: HashMap<String, HashSet<Vec<u8>>>,
+    /// Paths that were announced as hard links to [`LINKED`].
+    linked: HashSet<String>,
     /// A content is shorter than announced, so that the receiver waits for the rest of it.
     is_short: bool,
 }
@@ -56,7 +60,7 @@ fn length(rng: &mut Rng, content: &[u8]) -> u64 {
 impl Sequence {
     fn new(seed: u64) -> Self {
         let rng = &mut Rng::new(seed);
-        let mut this = Self { steps: Vec::new(), honest: HashMap::new(), is_short: false };
+        let mut this = Self { steps: Vec::new(), honest: HashMap::new(), linked: HashSet::new(), is_short: false };
         let mut batch = Batch::default();
         // Most copies begin with the directory that was asked for.
         if rng.below(4) > 0 {
@@ -131,7 +135,10 @@ impl Sequence {
             _ => push(&match rng.below(20) {
                 0 => Item::Piece(b"x"),
                 1 => Item::Trailer(Ok([0; 32])),
-                2 => Item::HardLink { path: wire_path, to: b"a/b" },
+                2 => {
+                    self.linked.insert(path.to_owned());
+                    Item::HardLink { path: wire_path, to: LINKED.as_bytes() }
+                }
                 3 => Item::Same { path: wire_path, meta },
                 4 => Item::Keep { path: wire_path },
                 5 => Item::KeepNames(b"/x"),
@@ -181,17 +188,24 @@ fn any_sequence_of_items_is_stored_whole_or_refused() {
         let (ended, sent) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
         let serve = async |session: &mut Session| {
             request::receive_request(session).await?;
+            let (sender, receiver) = session.split();
             let send_all = async {
                 for step in &sequence.steps {
                     let (Step::Batch(bytes) | Step::Content(bytes)) = step;
-                    if session.send(bytes).await.is_err() {
+                    if sender.send(bytes).await.is_err() {
                         break;
                     }
                 }
             };
+            // One that does not read its replies holds up its own copy, and nothing else.
+            let read_replies = async {
+                while receiver.recv_into(&mut VecSink::new(1 << 20)).await.is_ok() {}
+                std::future::pending::<()>().await
+            };
             // A receiver that has given the session up keeps it open and takes nothing more.
             tokio::select! {
                 () = send_all => {}
+                () = read_replies => {}
                 () = ended.notified() => {}
             }
             sent.notify_one();
@@ -216,7 +230,9 @@ fn any_sequence_of_items_is_stored_whole_or_refused() {
         // What could be continued stays when the sender does not go on.
         found.retain(|path, _| got.is_some() || !path.ends_with(PART_SUFFIX));
         for (path, content) in &found {
-            let is_honest = sequence.honest.get(path).is_some_and(|all| all.contains(content));
+            let is_of = |path: &str| sequence.honest.get(path).is_some_and(|all| all.contains(content));
+            // A hard link has the content of the other name.
+            let is_honest = is_of(path) || (sequence.linked.contains(path) && is_of(LINKED));
             assert!(is_honest, "{path}: {} bytes that no hash was for", content.len());
         }
         assert_eq!(temp.names(""), ["from", "to"], "something outside the destination");
