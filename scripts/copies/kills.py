@@ -18,7 +18,7 @@ KILLS = 20
 SMALL, LARGE = 2000, 5
 SMALL_BYTES, LARGE_BYTES = 4 * K, 400 * M
 RATES = "1gbit,1gbit"
-# Of a tree that takes some ten seconds, so that twenty kills hit all parts of it.
+# The tree takes some twenty seconds, so that twenty such runs hit different parts of it.
 RUNS_AT_MOST_S = 0.9
 MOST_SHARE, MOST_MORE_BYTES = 1.05, 64 * M
 
@@ -67,6 +67,7 @@ class Server:
 
     def __init__(self, lab):
         self.lab, self.root, self.stack = lab, lab.work / "served", contextlib.ExitStack()
+        self.process = None
         self.root.mkdir()
 
     def __enter__(self):
@@ -78,7 +79,7 @@ class Server:
 
     def start(self):
         """Starts it, unless it runs."""
-        if getattr(self, "process", None) is not None and self.process.poll() is None:
+        if self.process and self.process.poll() is None:
             return
         self.stack.close()
         command = [self.lab.multirail, "serve", "--root", self.root, "--token-file", self.lab.token_file]

@@ -1,11 +1,11 @@
 """Many empty files, beside rsync from its daemon: the first copy, and one of the unchanged tree."""
 
 import os
+import pathlib
 import re
 import shutil
 import statistics
 import time
-import pathlib
 
 from lab import Lab
 from measure import M, SERVER

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_the_server_does_not_keep_is_kept_by_nobody() {
+    async fn a_key_that_the_server_does_not_keep_is_not_kept_by_the_client() {
         let (offer, address) = offer("right").await;
         let config = client();
         let keep = |_, _: &str| Err("the disk is full".to_owned());

@@ -123,7 +123,7 @@ fn a_flipped_bit_changes_no_message() {
 
 /// The plaintext of a message is on the path only if both sides asked for plaintext.
 #[test]
-fn nobody_reads_along() {
+fn plaintext_is_on_the_path_only_if_both_sides_asked_for_it() {
     runtime().block_on(async {
         let secret = [b"a secret".as_slice(); 40_000].concat();
         for plaintext in [false, true] {

@@ -104,8 +104,8 @@ fn errors_of_ssh_are_those_of_ssh() {
     assert!(text.starts_with("error: cannot run /nowhere/ssh: No such file or directory"), "{text}");
     let text = stderr(&multirail(&["--ssh", "ssh 'x", "file", "far:"]));
     assert!(text.contains("a quote is not closed"), "{text}");
-    let nobody = multirail(&["file", "--", "-o@far:"]);
-    assert_eq!(nobody.status.code(), Some(2), "an option is no user: {}", stderr(&nobody));
+    let no_host = multirail(&["file", "--", "-o@far:"]);
+    assert_eq!(no_host.status.code(), Some(2), "an option is no user: {}", stderr(&nobody));
 }
 
 #[test]
