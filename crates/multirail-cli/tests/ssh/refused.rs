@@ -105,7 +105,7 @@ fn errors_of_ssh_are_those_of_ssh() {
     let text = stderr(&multirail(&["--ssh", "ssh 'x", "file", "far:"]));
     assert!(text.contains("a quote is not closed"), "{text}");
     let no_host = multirail(&["file", "--", "-o@far:"]);
-    assert_eq!(no_host.status.code(), Some(2), "an option is no user: {}", stderr(&nobody));
+    assert_eq!(no_host.status.code(), Some(2), "an option is no user: {}", stderr(&no_host));
 }
 
 #[test]
