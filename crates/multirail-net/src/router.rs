@@ -297,7 +297,11 @@ impl Router {
         loop {
             let request = match self.next_request(&mut session, place, limit.take()).await? {
                 Waited::Request(request) => request,
-                Waited::Closed => return Ok(None),
+                Waited::Closed => {
+                    // The client may have to come back to learn that its requests have ended.
+                    let _ = session.close().await;
+                    return Ok(None);
+                }
                 Waited::Ended(reason) => {
                     tracing::info!(%peer, reason, "an idle session was ended");
                     return Ok(None);

@@ -65,7 +65,7 @@ impl SessionDriver {
 
     pub(super) fn lose_control(&mut self) {
         self.control = None;
-        self.machine.handle_control_lost();
+        self.machine.handle_control_lost(self.now());
     }
 
     /// The peer has closed the control connection, or reset it.
@@ -93,7 +93,7 @@ impl SessionDriver {
     pub(super) fn part_control(&mut self) {
         self.flush_control(&mut Context::from_waker(Waker::noop()));
         let Some(socket) = self.control.take() else { return };
-        self.machine.handle_control_lost();
+        self.machine.handle_control_lost(self.now());
         for _ in 0..MAX_LAST_READS {
             let read = socket.read_now(&mut [IoSliceMut::new(&mut self.control_buffer[..])]);
             if !matches!(read, Poll::Ready(Ok(1..))) {

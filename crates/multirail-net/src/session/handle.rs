@@ -101,6 +101,10 @@ impl Session {
 
     /// Waits until the peer has received everything that was sent, then ends the session.
     ///
+    /// Call it on both sides, also where the peer has closed first: a rail that fails at the end can
+    /// lose the last confirmation, and the peer comes back for it over another rail. A peer whose
+    /// connections are lost is waited for up to five seconds.
+    ///
     /// # Errors
     ///
     /// [`Error::Io`](crate::Error::Io) if the peer has not received everything within 30 s, or the

@@ -115,7 +115,7 @@ impl Shared {
         driver.machine.close();
         driver.poll_control(cx)?;
         driver.poll_transmit(cx, None);
-        if driver.machine.is_finished() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        if driver.machine.is_finished(driver.now()) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 }
 

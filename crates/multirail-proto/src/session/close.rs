@@ -25,8 +25,8 @@ pub(super) struct Closing {
 impl Closing {
     /// Whether this side's close is complete, given that everything is confirmed: the peer knows
     /// that nothing more comes, or has closed and left.
-    pub(super) fn is_complete(&self, control_connected: bool) -> bool {
-        self.heard || self.peer_gone || (self.peer_closed_at.is_some() && !control_connected)
+    pub(super) fn is_complete(&self, has_left: bool) -> bool {
+        self.heard || self.peer_gone || (self.peer_closed_at.is_some() && has_left)
     }
 
     /// Whether either side may end the session once everything is confirmed.

@@ -42,13 +42,14 @@ impl Machine {
     }
 
     /// The control connection is lost.
-    pub fn handle_control_lost(&mut self) {
+    pub fn handle_control_lost(&mut self, now: Time) {
         self.control.lose();
+        self.departure.control_lost(now);
     }
 
     /// The peer has closed the control connection, or reset it.
     pub fn handle_control_ended(&mut self, now: Time) {
-        self.handle_control_lost();
+        self.control.lose();
         self.departure.control_ended(now);
     }
 
@@ -102,11 +103,16 @@ impl Machine {
     /// there is a control connection, the peer's last reports may be on it, and the end will show
     /// there.
     pub fn handle_session_unknown(&mut self) {
-        if self.closing.may_end(self.receiving.next_message) && self.sending.messages.all_confirmed() {
-            self.closing.peer_gone = true;
-        } else if !self.control.is_connected() {
+        if !self.end_without_peer() && !self.control.is_connected() {
             self.fail(Failure::peer_gone());
         }
+    }
+
+    /// Ends the session as agreed if the peer may have ended it so; whether it has.
+    pub(super) fn end_without_peer(&mut self) -> bool {
+        let may_end = self.closing.may_end(self.receiving.next_message) && self.sending.messages.all_confirmed();
+        self.closing.peer_gone |= may_end;
+        may_end
     }
 
     /// Drops a channel's connection. What it had and the peer has not confirmed may be claimed
@@ -192,8 +198,8 @@ impl Machine {
 
     /// Whether nothing of this side's close is left to do: the peer has everything and knows that
     /// nothing more comes.
-    pub fn is_finished(&self) -> bool {
-        self.sending.messages.all_confirmed() && self.closing.is_complete(self.control.is_connected())
+    pub fn is_finished(&self, now: Time) -> bool {
+        self.sending.messages.all_confirmed() && self.closing.is_complete(self.departure.is_final(now))
     }
 
     fn queue_close(&mut self) {

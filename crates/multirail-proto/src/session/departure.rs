@@ -18,6 +18,8 @@ const DOUBT_LASTS: Duration = Duration::from_secs(5);
 pub(super) struct Departure {
     /// When the peer closed the control connection, if it did and has not opened another one.
     control_ended_at: Option<Time>,
+    /// When the control connection failed, if it did and there is no other one.
+    control_lost_at: Option<Time>,
     /// Since when some channel has had no answer.
     unanswered_since: Option<Time>,
     /// When the peer was last in doubt.
@@ -27,12 +29,17 @@ pub(super) struct Departure {
 impl Departure {
     /// There is a control connection.
     pub(super) fn control_connected(&mut self) {
-        self.control_ended_at = None;
+        (self.control_ended_at, self.control_lost_at) = (None, None);
     }
 
     /// The peer has closed the control connection.
     pub(super) fn control_ended(&mut self, now: Time) {
         self.control_ended_at = Some(now);
+    }
+
+    /// The control connection has failed.
+    pub(super) fn control_lost(&mut self, now: Time) {
+        self.control_lost_at = Some(now);
     }
 
     /// Notes whether some channel that is up waits for an answer.
@@ -51,8 +58,23 @@ impl Departure {
     pub(super) fn has_left(&self, dark_since: Time, now: Time) -> bool {
         let Some(control_ended_at) = self.control_ended_at else { return false };
         let all_ended_at = control_ended_at.max(dark_since);
-        let in_doubt = self.doubted_at.is_some_and(|doubted| all_ended_at.since(doubted) < DOUBT_LASTS);
-        !in_doubt && now.since(all_ended_at) >= LEFT_AFTER
+        !self.is_in_doubt(all_ended_at) && now.since(all_ended_at) >= LEFT_AFTER
+    }
+
+    /// Whether a peer that sends nothing more will not come back for what it lacks. A peer that lacks
+    /// nothing closes the control connection. A peer that has lost its rails opens another one, which
+    /// takes no longer than [`DOUBT_LASTS`].
+    pub(super) fn is_final(&self, now: Time) -> bool {
+        match (self.control_ended_at, self.control_lost_at) {
+            (Some(ended_at), _) if !self.is_in_doubt(ended_at) => true,
+            (Some(at), _) | (None, Some(at)) => now.since(at) >= DOUBT_LASTS,
+            (None, None) => false,
+        }
+    }
+
+    /// Whether the peer may have lost its rails shortly before `at`.
+    fn is_in_doubt(&self, at: Time) -> bool {
+        self.doubted_at.is_some_and(|doubted| at.since(doubted) < DOUBT_LASTS)
     }
 }
 

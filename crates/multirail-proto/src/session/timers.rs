@@ -54,7 +54,7 @@ impl Machine {
         if !self.closing.peer_gone && dark.is_some_and(|dark| dark > self.config.give_up_after) {
             self.fail(Failure::AllRailsLost(self.config.give_up_after));
         }
-        if !self.closing.peer_gone && dark.is_some() && self.redials.is_refused(now) {
+        if !self.closing.peer_gone && dark.is_some() && self.redials.is_refused(now) && !self.end_without_peer() {
             self.fail(Failure::peer_ended());
         }
         if self.has_peer_left(now) {
@@ -74,6 +74,9 @@ impl Machine {
 
     /// Notices connections that died while no call used them, and takes their round trips.
     fn look_at_paths(&mut self, now: Time, paths: &dyn Paths) {
+        // Messages of the peer's can be received after its end. A side that only waits for its own
+        // messages to be confirmed may leave padding unread.
+        let only_waits = self.closing.closing && self.redials.is_refused(now);
         let mut unanswered = false;
         for index in 0..self.channels.len() {
             if !self.channels[index].up {
@@ -85,7 +88,8 @@ impl Machine {
                 self.lose_channel(index, CloseReason::TimedOut, paths, now);
                 continue;
             }
-            if info.ended && paths.unread_bytes(index) == 0 && !self.channels[index].rx.has_staged() {
+            let all_read = || paths.unread_bytes(index) == 0 && !self.channels[index].rx.has_staged();
+            if info.ended && (only_waits || all_read()) {
                 self.lose_channel(index, CloseReason::PeerClosed, paths, now);
                 continue;
             }

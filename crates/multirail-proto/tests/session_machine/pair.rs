@@ -213,7 +213,7 @@ impl Pair {
     pub fn cut_control(&mut self) {
         self.control = Default::default();
         for side in 0..2 {
-            self.sides[side].machine.handle_control_lost();
+            self.sides[side].machine.handle_control_lost(self.now);
             self.sides[side].control = false;
         }
     }
@@ -416,7 +416,7 @@ impl Pair {
             }
             self.deliver(rng);
             (0..2).for_each(|side| self.receive(side, rng));
-            if self.sides.iter().all(|side| side.machine.is_finished()) {
+            if self.sides.iter().all(|side| side.machine.is_finished(self.now)) {
                 return self.check_counts();
             }
         }
