@@ -338,6 +338,35 @@ async fn what_is_announced_is_reserved_until_it_is_given_up() {
     }
 }
 
+/// A server that starts finds what a killed one left below the folder of a key.
+#[test]
+fn what_a_killed_server_left_below_the_folder_of_a_key_is_removed() {
+    let mut served = Served::start("killed", &[("inner", "root=in")], &[]);
+    fs::create_dir_all(served.path("root/in/below")).unwrap();
+    fs::write(served.path("file"), vec![7; 4 << 20]).unwrap();
+    let to = format!("mr://{}/below/", served.address);
+    let copy = served.place.multirail(&["cp", "--limit", "512k", "file", &to, "--keys", "inner"]).spawn();
+    served.place.servers.push(copy.unwrap());
+    let begun = Instant::now();
+    while names(&served.path("root/in/below")).is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "the file does not begin to arrive");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for process in &mut served.place.servers {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert!(is_part(&names(&served.path("root/in/below"))[0]));
+    served.place.serve("root", &["--keys", "server"]);
+    assert!(names(&served.path("root/in/below")).is_empty());
+    assert_eq!(names(&served.path("root")), ["in"]);
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
 /// Two copies at once have one rate together. That they take no longer is not measured here.
 #[test]
 fn a_key_with_a_rate_is_slowed_down() {

@@ -52,7 +52,6 @@ use multirail_net::record::Notes;
 use multirail_net::request::{self, Request};
 use multirail_net::router::{Answering, Next, ProtocolHandler};
 use multirail_net::{Error, Session};
-use multirail_tree::dir::Dir;
 use multirail_tree::filter::Filter;
 use multirail_tree::origin::{Origin, Source, named_sources};
 use multirail_tree::root::Root;
@@ -240,7 +239,7 @@ impl FilesHandler {
 /// It reads only the folders that those servers were writing to, and leaves files of living copies
 /// alone. If it fails, the files stay.
 pub fn remove_abandoned(root: &Path) {
-    if let Err(error) = Dir::open(root).and_then(|root| notes::clean(&root)) {
+    if let Err(error) = notes::clean(root) {
         tracing::warn!(%error, "cannot look for the unfinished files of killed servers");
     }
 }
@@ -271,9 +270,8 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
         Scope::Below(root) => {
             let root = Root::new(root, permissions.below());
             let mut target = put_target(&root, &destination, several)?;
-            // Notes are looked for in the served folder alone.
-            if !terms.dry_run && root.is_whole() {
-                target.begin_note();
+            if !terms.dry_run {
+                target.begin_note(&root);
             }
             Ok(target)
         }

@@ -11,6 +11,7 @@ use super::wire::{Batch, Item};
 use super::*;
 use multirail_net::Config;
 use multirail_net::session::{Accepted, ListenConfig, Listener};
+use multirail_tree::dir::Dir;
 use multirail_tree::meta::Meta;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -17,9 +17,23 @@ impl Root {
         Self { served: served.to_owned(), below: below.to_owned() }
     }
 
-    /// Whether it is the served folder itself.
-    pub fn is_whole(&self) -> bool {
-        self.below.as_os_str().is_empty()
+    /// The served folder.
+    pub fn served(&self) -> &Path {
+        &self.served
+    }
+
+    /// The way from the served folder to this one.
+    pub fn below(&self) -> &Path {
+        &self.below
+    }
+
+    /// Opens the served folder.
+    ///
+    /// # Errors
+    ///
+    /// If it does not exist, or cannot be opened.
+    pub fn open_served(&self) -> io::Result<Dir> {
+        Dir::open(&self.served)
     }
 
     /// Opens the folder. The way from the served folder to it has no symbolic links: a client that may
@@ -29,8 +43,8 @@ impl Root {
     ///
     /// If one of the folders does not exist, or cannot be opened.
     pub fn open(&self) -> io::Result<Dir> {
-        let served = Dir::open(&self.served)?;
-        if self.is_whole() { Ok(served) } else { served.open_dir_unlinked(&self.below) }
+        let served = self.open_served()?;
+        if self.below.as_os_str().is_empty() { Ok(served) } else { served.open_dir_unlinked(&self.below) }
     }
 }
 

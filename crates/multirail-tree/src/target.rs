@@ -223,16 +223,16 @@ impl Target {
         made.map_err(|e| Problem::io(Cause::Write, &e))
     }
 
-    /// Begins to note where the copy writes: [`crate::notes`]. Without a note, a later copy removes
-    /// what this one leaves if it is killed.
-    pub fn begin_note(&mut self) {
-        let note = Note::begin(&self.root);
+    /// Begins to note where the copy writes below `root`, which is that of the target: [`crate::notes`].
+    /// Without a note, a later copy removes what this one leaves if it is killed.
+    pub fn begin_note(&mut self, root: &Root) {
+        let note = Note::begin(root);
         self.note = note.inspect_err(|error| tracing::debug!(%error, "no note of a copy")).ok();
     }
 
-    /// Ends the note of a copy that writes nothing more.
-    pub fn end_note(&mut self) {
-        self.note = None;
+    /// Takes the note of a copy that writes nothing more, and the folder for [`Note::finish`].
+    pub fn end_note(&mut self) -> Option<(Note, PathBuf)> {
+        Some((self.note.take()?, self.base.clone()))
     }
 
     /// Removes old abandoned parts from the directory that receives the files.

@@ -147,7 +147,11 @@ impl<'a> Incoming<'a> {
             }
             Item::Ask => self.reply(Reply::default()).await?,
             Item::Finish => {
-                self.target.end_note();
+                if let Some((note, base)) = self.target.end_note() {
+                    // Reading a folder takes as long as it is large.
+                    let finished = tokio::task::spawn_blocking(move || note.finish(&base)).await;
+                    finished.map_err(|e| Error::io("ending the note of a copy")(std::io::Error::other(e)))?;
+                }
                 self.reply(Reply { finished: true, ..Reply::default() }).await?;
                 return Ok(true);
             }
