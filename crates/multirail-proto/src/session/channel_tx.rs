@@ -137,7 +137,12 @@ impl TxChannel {
 
     /// Whether a retiring channel has delivered everything.
     pub(super) fn is_retired(&self) -> bool {
-        self.retiring && self.pending.is_none() && self.in_flight.is_empty()
+        self.retiring && !self.has_unconfirmed()
+    }
+
+    /// Whether the peer has not confirmed all that was claimed.
+    pub(super) fn has_unconfirmed(&self) -> bool {
+        self.pending.is_some() || !self.in_flight.is_empty()
     }
 
     /// Whether nothing was sent on the channel.

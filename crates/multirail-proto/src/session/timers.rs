@@ -8,6 +8,7 @@ use super::machine::Machine;
 use super::maintenance::MAINTAIN_EVERY;
 use super::path::Paths;
 use super::time::Time;
+use crate::striping::Channel;
 use std::time::Duration;
 
 /// How long bytes that a call left unsent wait for the next call to take them along.
@@ -74,7 +75,7 @@ impl Machine {
 
     /// Notices connections that died while no call used them, and takes their round trips.
     fn look_at_paths(&mut self, now: Time, paths: &dyn Paths) {
-        // Messages of the peer's can be received after its end. A side that only waits for its own
+        // Messages of a peer that has left can still be received. A side that only waits for its own
         // messages to be confirmed may leave padding unread.
         let only_waits = self.closing.closing && self.redials.is_refused(now);
         let mut unanswered = false;
@@ -88,8 +89,7 @@ impl Machine {
                 self.lose_channel(index, CloseReason::TimedOut, paths, now);
                 continue;
             }
-            let all_read = || paths.unread_bytes(index) == 0 && !self.channels[index].rx.has_staged();
-            if info.ended && (only_waits || all_read()) {
+            if info.ended && (only_waits || self.is_used_up(index, paths)) {
                 self.lose_channel(index, CloseReason::PeerClosed, paths, now);
                 continue;
             }
@@ -102,6 +102,16 @@ impl Machine {
             }
         }
         self.departure.observe(unanswered, now);
+    }
+
+    /// Whether nothing more is to be had of a channel that the peer has closed. A peer that goes on
+    /// sends again, on other channels, what is unread here, and gets there what is unconfirmed. It
+    /// may wait for that before it sends anything.
+    fn is_used_up(&self, index: Channel, paths: &dyn Paths) -> bool {
+        let channel = &self.channels[index];
+        let peer_goes_on = self.control.is_connected();
+        let all_read = !channel.rx.has_staged() && paths.unread_bytes(index) == 0;
+        all_read || (peer_goes_on && channel.tx.has_unconfirmed())
     }
 
     /// Closes retiring channels that have delivered everything. The peer finds the end of the

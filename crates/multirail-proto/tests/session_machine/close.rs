@@ -125,6 +125,26 @@ fn unread_bytes_do_not_hide_that_the_peer_has_left_while_this_side_closes() {
 }
 
 #[test]
+fn unread_bytes_do_not_hold_back_what_was_sent_on_a_channel_that_the_peer_has_closed() {
+    let maintained = |sends: bool, peer_goes_on: bool| {
+        let mut machine = machine(Role::Listener);
+        if sends {
+            machine.begin_message(Time::ZERO, 3, Some(vec![0; 3]), 1, &ended());
+            machine.begin_round(Time::ZERO, &ended());
+            assert!(machine.claim(Time::ZERO, 0));
+        }
+        if !peer_goes_on {
+            machine.handle_control_ended(Time::ZERO);
+        }
+        machine.handle_timeout(at(SECOND), &ended());
+        machine.channels().next().expect("a channel").up
+    };
+    assert!(!maintained(true, true), "it is sent on another channel");
+    assert!(maintained(false, true), "a message may be unread");
+    assert!(maintained(true, false), "a message of a peer that has left may be unread");
+}
+
+#[test]
 fn a_peer_that_has_everything_may_leave_before_it_has_said_so() {
     let mut machine = machine(Role::Dialler);
     machine.close();
