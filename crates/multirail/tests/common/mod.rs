@@ -2,6 +2,7 @@
 //! that does only what a test says.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub mod proxy;
 pub mod served;
 
 use multirail::handshake::raw::{self, Joined};
