@@ -66,13 +66,10 @@ check: $(READY)/check
 	target/tools/bin/ruff check experiments
 	target/tools/bin/ruff format --check experiments
 
-# Each fuzz target for FUZZ_SECONDS. Needs a nightly toolchain and cargo-fuzz, which take minutes to install: not done here.
+# Each fuzz target for FUZZ_SECONDS, one after the other, or those that TARGETS names.
 FUZZ_SECONDS ?= 60
-fuzz:
-	@cargo +nightly fuzz --version >/dev/null 2>&1 || \
-		{ echo "needs: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
-	@set -e; for target in $$(cargo +nightly fuzz list); do \
-		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
+fuzz: $(READY)/fuzz
+	@scripts/fuzz $(FUZZ_SECONDS) $(TARGETS)
 
 clean:
 	cargo clean
