@@ -36,6 +36,8 @@ pub struct Target {
     note: Option<Note>,
     /// Symbolic links below the destination are not followed.
     strict: bool,
+    /// The name of `base` is on the disk.
+    is_base_safe: bool,
 }
 
 /// The most names in a directory that are looked at for abandoned parts.
@@ -82,7 +84,17 @@ impl Target {
         };
         let (base, rename) = (base.to_owned(), rename.map(OsStr::to_owned));
         let is_folder = shape.several || shape.trailing_slash;
-        Ok(Target { root, base, rename, is_folder, expected: None, parent: None, note: None, strict: false })
+        Ok(Target {
+            root,
+            base,
+            rename,
+            is_folder,
+            expected: None,
+            parent: None,
+            note: None,
+            strict: false,
+            is_base_safe: false,
+        })
     }
 
     /// The destination that this host's user wrote as `path`. `expected` is `None` if that user is
@@ -114,6 +126,7 @@ impl Target {
                 parent: None,
                 note: None,
                 strict: false,
+                is_base_safe: false,
             });
         }
         Ok(Target { expected, ..Self::below(root, below, path, shape)? })
@@ -122,7 +135,17 @@ impl Target {
     /// The destination `path` below `root`, also where a directory has that name.
     pub fn named(root: Dir, path: &Path) -> Option<Target> {
         let (base, rename) = (path.parent()?.to_owned(), Some(path.file_name()?.to_owned()));
-        Some(Target { root, base, rename, is_folder: false, expected: None, parent: None, note: None, strict: false })
+        Some(Target {
+            root,
+            base,
+            rename,
+            is_folder: false,
+            expected: None,
+            parent: None,
+            note: None,
+            strict: false,
+            is_base_safe: false,
+        })
     }
 
     /// Follows no symbolic link below the destination, because the copy makes such links.
@@ -139,7 +162,9 @@ impl Target {
 
     /// Makes the destination if it is a directory that does not exist.
     fn enter(&mut self, sync: bool) -> Result<(), Problem> {
-        let Some(name) = self.rename.as_ref().filter(|_| self.is_folder) else { return Ok(()) };
+        let Some(name) = self.rename.as_ref().filter(|_| self.is_folder) else {
+            return if sync { self.sync_base_name() } else { Ok(()) };
+        };
         let path = self.base.join(name);
         let entered = self.base().and_then(|base| {
             match base.make_own_dir(name) {
@@ -150,7 +175,18 @@ impl Target {
             if sync { base.sync() } else { Ok(()) }
         });
         entered.map_err(|e| Problem::io(Cause::Write, &e))?;
-        (self.base, self.rename) = (path, None);
+        (self.base, self.rename, self.is_base_safe) = (path, None, sync);
+        Ok(())
+    }
+
+    /// Writes the name of the directory that receives the files to disk. A copy that was stopped may have
+    /// made it.
+    fn sync_base_name(&mut self) -> Result<(), Problem> {
+        if let Some(parent) = self.base.parent().filter(|_| !self.is_base_safe) {
+            let synced = self.root.open_dir(parent).and_then(|parent| parent.sync());
+            synced.map_err(|e| Problem::io(Cause::Write, &e))?;
+        }
+        self.is_base_safe = true;
         Ok(())
     }
 
@@ -319,8 +355,9 @@ impl Target {
         }
     }
 
-    /// Makes `wire` a hard link of the file `to`, and returns whether it was none before.
-    pub fn link(&mut self, wire: &[u8], to: &[u8]) -> Result<bool, Problem> {
+    /// Makes `wire` a hard link of the file `to`, and returns whether it was none before. With `sync` its
+    /// name is on the disk when this returns.
+    pub fn link(&mut self, wire: &[u8], to: &[u8], sync: bool) -> Result<bool, Problem> {
         let (from_dir, from) = self.file(to, false)?;
         let (dir, name) = self.file(wire, false)?;
         let linked = || {
@@ -337,7 +374,8 @@ impl Target {
             }
             from_dir.hard_link(&from, &dir, &name).map(|()| true)
         };
-        linked().map_err(|e| Problem::io(Cause::Write, &e))
+        let linked = linked().and_then(|is_new| if sync { dir.sync().map(|()| is_new) } else { Ok(is_new) });
+        linked.map_err(|e| Problem::io(Cause::Write, &e))
     }
 
     /// Opens a directory that begins with the destination.

@@ -103,13 +103,17 @@ impl Incoming<'_> {
             return Ok(Answer::Done);
         }
         match (plan, there) {
-            (Plan::Keep, _) => self.keep_entry(),
-            (Plan::SetMode | Plan::Compare, Some((dir, name, _))) => match dir.child_file(&name) {
+            (Plan::Keep, _) if !self.order.sync => self.keep_entry(),
+            (Plan::Keep | Plan::SetMode | Plan::Compare, Some((dir, name, _))) => match dir.child_file(&name) {
                 Err(_) => return Ok(self.want(announced)),
-                Ok(file) if plan == Plan::SetMode => match part::apply(&file, &announced.meta) {
-                    Ok(()) => self.keep_entry(),
-                    Err(error) => self.fail(path, true, Problem::io(Cause::Write, &error)).await?,
-                },
+                Ok(file) if plan == Plan::Keep => {
+                    let synced = self.sync(&file, &dir);
+                    self.kept(path, synced).await?;
+                }
+                Ok(file) if plan == Plan::SetMode => {
+                    let applied = part::apply(&file, &announced.meta).and_then(|()| self.sync(&file, &dir));
+                    self.kept(path, applied).await?;
+                }
                 Ok(file) => {
                     return Ok(match hash(file, announced.bytes).await {
                         Ok(hash) => {
@@ -132,9 +136,24 @@ impl Incoming<'_> {
             }
             (Plan::Properties, _) => return Ok(Answer::Properties),
             (Plan::Refuse(kind), _) => return self.refuse(path, kind).await,
-            (Plan::Send | Plan::SetMode | Plan::Compare, _) => return Ok(self.want(announced)),
+            (Plan::Send | Plan::Keep | Plan::SetMode | Plan::Compare, _) => return Ok(self.want(announced)),
         }
         Ok(Answer::Done)
+    }
+
+    /// With `--fsync`, writes a file that was there and its name to disk. An earlier copy may have left
+    /// them in the system's cache.
+    fn sync(&self, file: &File, dir: &Dir) -> io::Result<()> {
+        if self.order.sync { file.sync_all().and_then(|()| dir.sync()) } else { Ok(()) }
+    }
+
+    /// Counts an entry that the destination had, unless what was done with it failed.
+    async fn kept(&mut self, path: &[u8], done: io::Result<()>) -> Result<()> {
+        match done {
+            Ok(()) => self.keep_entry(),
+            Err(error) => self.fail(path, true, Problem::io(Cause::Write, &error)).await?,
+        }
+        Ok(())
     }
 
     /// Whether the sender may learn what is there.
@@ -188,7 +207,7 @@ impl Incoming<'_> {
             let applied = dir.child_file(&name).and_then(|file| {
                 extra.map_or(Ok(()), |extra| extras.apply(&extra, &file))?;
                 part::apply(&file, meta)?;
-                if self.order.sync { file.sync_all() } else { Ok(()) }
+                self.sync(&file, &dir)
             });
             applied.map_err(|e| Problem::io(Cause::Write, &e))
         });
@@ -213,7 +232,9 @@ impl Incoming<'_> {
                     && same_time(stat)
                     && dir.read_link(name).is_ok_and(|there| there == target) =>
             {
-                self.keep_entry();
+                let is_safe = !self.order.sync || self.order.terms.dry_run;
+                let synced = if is_safe { Ok(()) } else { dir.sync() };
+                self.kept(path, synced).await?;
                 return Ok(Answer::Done);
             }
             Some((_, _, stat)) if !matches!(stat.kind, Kind::Symlink | Kind::File) => {
@@ -253,7 +274,8 @@ impl Incoming<'_> {
                 (Err(problem), _) | (_, Err(problem)) => self.fail(path, true, problem).await,
             };
         }
-        let linked = self.reserve(Quota::cost(0)).map(|reserved| (self.target.link(path, to), reserved));
+        let linked =
+            self.reserve(Quota::cost(0)).map(|reserved| (self.target.link(path, to, self.order.sync), reserved));
         match linked.and_then(|(linked, reserved)| linked.map(|is_new| (is_new, reserved))) {
             Ok((true, reserved)) => {
                 reserved.keep();
