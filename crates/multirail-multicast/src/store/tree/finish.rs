@@ -55,7 +55,10 @@ impl TreeStore {
             }
         }
         if report.is_success() {
-            if let Err(error) = self.remove_mark().and_then(|()| self.base.remove_dir(&self.folder_name)) {
+            let removed = self.remove_mark().and_then(|()| self.base.remove_dir(&self.folder_name));
+            // It would be back after a power cut.
+            let removed = removed.and_then(|()| if self.sync { self.base.sync() } else { Ok(()) });
+            if let Err(error) = removed {
                 tracing::warn!(%error, folder = ?self.folder_name, "cannot remove the folder of unfinished files");
             }
             *stage = Stage::Over(report.clone());
