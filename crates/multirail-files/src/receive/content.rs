@@ -199,6 +199,10 @@ impl Incoming<'_> {
                 }
             };
             if let Some(problem) = stopped {
+                // Were this side the first to close, the sender could lose the reply.
+                let mut rest = VecSink::new(BATCH_BYTES as u64);
+                let ending = async { while self.session.recv_into(&mut rest).await.is_ok() {} };
+                let _ = tokio::time::timeout(GIVES_UP_AFTER, ending).await;
                 return Err(self.stopped_by(heading.path, &problem));
             }
             sink.end_message();
