@@ -20,6 +20,8 @@ pub enum Requirement {
     Bpf,
     /// Permission to mount a tmpfs.
     Tmpfs,
+    /// The device /dev/fuse, and permission to mount file systems of programs with it.
+    Fuse,
     /// A kernel with netem.
     Netem,
     /// A kernel without netem, where labs have a relay of their own.
@@ -50,6 +52,7 @@ impl fmt::Display for Requirement {
             Requirement::Namespaces => f.write_str("namespaces"),
             Requirement::Bpf => f.write_str("bpf"),
             Requirement::Tmpfs => f.write_str("tmpfs"),
+            Requirement::Fuse => f.write_str("fuse"),
             Requirement::Netem => f.write_str("netem"),
             Requirement::NoNetem => f.write_str("no-netem"),
             Requirement::LinkKind(kind) => write!(f, "link-kind-{kind}"),
