@@ -15,6 +15,7 @@ use multirail_proto::pipeline::{Graph, Schedule};
 use multirail_proto::rng::Rng;
 use multirail_testing::for_seeds;
 use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// All threads of a sequence end within this time after its session. In tests, a host waits 2 s for edges.
@@ -162,11 +163,15 @@ fn any_sequence_of_messages_leaves_the_server_as_it_was() {
 /// its session.
 #[test]
 fn waiting_queries_are_limited() {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
+        // No unit of work ends while the coordinator sends queries, however slowly it does.
         let filters = Filters::none().with("sleeps", |_, _| {
             Ok(|_: &mut Io<'_>| -> Result<(), Failure> {
-                std::thread::sleep(Duration::from_millis(200));
+                while !IS_OVER.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
                 Ok(())
             })
         });
@@ -204,5 +209,7 @@ fn waiting_queries_are_limited() {
         }
         Ok(())
     };
-    assert!(runtime::block_on(attack).is_err(), "queries beyond the budget end the session");
+    let attacked = runtime::block_on(attack);
+    IS_OVER.store(true, Ordering::Relaxed);
+    assert!(attacked.is_err(), "queries beyond the budget end the session");
 }
