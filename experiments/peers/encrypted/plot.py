@@ -26,35 +26,31 @@ def claims(rows):
 
 def faster(where, lines, line, other, least):
     text = f"`{line}` has at least {least} times the rate of `{other}`"
-    if line not in lines or other not in lines:
-        return not_measured(where, text, source=Source.LIMIT)
-    ours, theirs = lines[line], lines[other]
-    ratio = ours.mbit_s / theirs.mbit_s
-    return Claim(
-        where,
-        text,
-        f"{least}",
-        f"{ratio:.2f}: {ours.mbit_s:.0f} and {theirs.mbit_s:.0f} Mbit/s",
-        judged(ratio >= least),
-        source=Source.LIMIT,
-        runs=min(ours.runs, theirs.runs),
-    )
+    rates = ((lambda copy: copy.mbit_s), "{:.0f} and {:.0f} Mbit/s")
+    return compared(where, lines, (line, other), text, least, rates, lambda ratio: ratio >= least)
 
 
 def cheaper(where, lines, line, other, most):
     text = f"`{line}` needs at most {most} times the CPU time of `{other}`"
-    if line not in lines or other not in lines:
+    times = ((lambda copy: copy.cpu_s_per_gib), "{:.2f} and {:.2f} s/GiB")
+    return compared(where, lines, (line, other), text, most, times, lambda ratio: ratio <= most)
+
+
+def compared(where, lines, pair, text, limit, measured, is_reached):
+    """A claim about the ratio of what `measured` says of two lines."""
+    if not all(line in lines for line in pair):
         return not_measured(where, text, source=Source.LIMIT)
-    ours, theirs = lines[line], lines[other]
-    ratio = ours.cpu_s_per_gib / theirs.cpu_s_per_gib
+    (value, form), copies = measured, [lines[line] for line in pair]
+    ours, theirs = map(value, copies)
+    ratio = ours / theirs
     return Claim(
         where,
         text,
-        f"{most}",
-        f"{ratio:.2f}: {ours.cpu_s_per_gib:.2f} and {theirs.cpu_s_per_gib:.2f} s/GiB",
-        judged(ratio <= most),
+        f"{limit}",
+        f"{ratio:.2f}: {form.format(ours, theirs)}",
+        judged(is_reached(ratio)),
         source=Source.LIMIT,
-        runs=min(ours.runs, theirs.runs),
+        runs=min(copy.runs for copy in copies),
     )
 
 
