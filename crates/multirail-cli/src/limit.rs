@@ -20,6 +20,9 @@ pub struct LimitArgs {
     /// A file with the RATE, or with `off`; what is written to it later holds within some seconds
     #[arg(long, value_name = "FILE", conflicts_with = "limit")]
     limit_file: Option<PathBuf>,
+    /// Yield to other traffic on each network: slow down while others send
+    #[arg(long)]
+    pub background: bool,
 }
 
 impl LimitArgs {

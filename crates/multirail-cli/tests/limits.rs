@@ -95,3 +95,20 @@ fn a_server_follows_its_limit() {
     let down = cp(&[], &format!("mr://{address}/file"), "local/down");
     check(&place, &[(up, place.path("root/up")), (down, place.path("local/down"))]);
 }
+
+/// In the background, copies arrive in both directions, whichever side asks for it.
+#[test]
+fn copies_in_the_background_arrive() {
+    let mut place = place("background");
+    for (server, client) in [(&[][..], &["--background"][..]), (&["--background"], &[])] {
+        let address = serve(&mut place, server);
+        let up = cp(client, "local/file", &format!("mr://{address}/up"));
+        let down = cp(client, &format!("mr://{address}/file"), "local/down");
+        for (args, arrived) in [(up, place.path("root/up")), (down, place.path("local/down"))] {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            assert!(place.multirail(&args).stdout(Stdio::null()).status().unwrap().success());
+            assert!(std::fs::read(place.path("root/file")).unwrap() == std::fs::read(&arrived).unwrap());
+            std::fs::remove_file(arrived).unwrap();
+        }
+    }
+}

@@ -109,6 +109,8 @@ struct GetRequest {
     sources: Vec<Vec<u8>>,
     terms: Terms,
     strategy: Option<(String, u32)>,
+    /// Whether the content yields to other traffic.
+    background: bool,
 }
 
 /// Copies `sources` of this host to `destination` below the root that the server serves (no leading
@@ -191,7 +193,8 @@ pub async fn get(
     let sources = sources.iter().map(|s| names::bytes(s).to_vec()).collect();
     let strategy =
         options.server_strategy.map(|(strategy, fragment_bytes)| (strategy.name().to_owned(), fragment_bytes));
-    let request = GetRequest { sources, terms: terms.clone(), strategy };
+    let background = options.server_background;
+    let request = GetRequest { sources, terms: terms.clone(), strategy, background };
     request::send_request(session, FILES, &FilesRequest::Get(request)).await?;
     let order = receive::Order {
         terms,
@@ -327,6 +330,9 @@ async fn serve_get(session: &mut Session, scope: &Scope, request: GetRequest, no
     if let Some((name, fragment_bytes)) = &request.strategy {
         let strategy = name.parse().map_err(|e| wrong(format!("{e}")))?;
         session.set_strategy(strategy, *fragment_bytes);
+    }
+    if request.background {
+        session.set_background();
     }
     let permissions = &session.client().permissions;
     let origin = match (permissions.check(Right::Read), scope) {

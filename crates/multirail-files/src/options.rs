@@ -46,6 +46,9 @@ pub struct Options {
     /// The strategy of the server in [`get`](super::get), and the fragment of the papers' strategies
     /// in bytes. Default: the server's own. A [`put`](super::put) uses the session's configuration.
     pub server_strategy: Option<(Strategy, u32)>,
+    /// Whether what the server sends in [`get`](super::get) yields to other traffic. Default: no. A
+    /// [`put`](super::put) uses the session's configuration.
+    pub server_background: bool,
     /// Counters that show the progress of the copy.
     pub progress: Arc<Progress>,
 }
@@ -130,6 +133,13 @@ impl Options {
     #[must_use]
     pub fn server_strategy(mut self, strategy: Strategy, fragment_bytes: u32) -> Self {
         self.server_strategy = Some((strategy, fragment_bytes));
+        self
+    }
+
+    /// Sets whether what the server sends in [`get`](super::get) yields to other traffic.
+    #[must_use]
+    pub fn server_background(mut self, background: bool) -> Self {
+        self.server_background = background;
         self
     }
 

@@ -2,6 +2,7 @@
 //! kernel's information about the path.
 
 use crate::secure::keys::Protection;
+use multirail_proto::background::Background;
 use multirail_proto::session::{INITIAL_UNSENT_BYTES, PathInfo};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::cell::{Cell, RefCell};
@@ -44,6 +45,8 @@ pub(crate) struct ChannelSocket {
     protection: RefCell<Protection>,
     unsent_limit: Cell<u32>,
     tolerates_silence: Cell<bool>,
+    /// What it sends yields to other traffic.
+    background: RefCell<Option<Background>>,
 }
 
 impl ChannelSocket {
@@ -58,7 +61,7 @@ impl ChannelSocket {
         )?;
         for (option, time) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
             // Older kernels know neither option.
-            let _ = set_option(&stream, option, time.as_micros() as libc::c_int);
+            let _ = set_option(&stream, libc::SOL_TCP, option, time.as_micros() as libc::c_int);
         }
         // SAFETY: the stream owns its descriptor and never changes or closes it before it is
         // dropped.
@@ -68,6 +71,7 @@ impl ChannelSocket {
             protection: RefCell::new(protection),
             unsent_limit: Cell::new(INITIAL_UNSENT_BYTES),
             tolerates_silence: Cell::new(false),
+            background: RefCell::default(),
         };
         this.set_unsent_limit(INITIAL_UNSENT_BYTES)?;
         Ok(this)
@@ -75,9 +79,8 @@ impl ChannelSocket {
 
     /// The same socket, registered with the calling runtime.
     pub(crate) fn moved(self) -> io::Result<Self> {
-        let Self { fd, protection, unsent_limit, tolerates_silence } = self;
         // SAFETY: as in `new`.
-        Ok(Self { fd: unsafe { AsyncFd::register(fd.into_inner()) }?, protection, unsent_limit, tolerates_silence })
+        Ok(Self { fd: unsafe { AsyncFd::register(self.fd.into_inner()) }?, ..self })
     }
 
     /// Writes as much of `parts` as the socket takes. `Pending` means that the socket is full and
@@ -262,6 +265,21 @@ impl ChannelSocket {
         }
     }
 
+    /// Paces what it sends from now on so that it yields to other traffic, and adapts the pace when it is
+    /// called again. The kernel paces TCP without a queueing discipline for it. Time is that since any
+    /// beginning.
+    pub(crate) fn yield_to_others(&self, now: Duration) {
+        let mut background = self.background.borrow_mut();
+        let background = background.get_or_insert_with(|| {
+            // Every user of every kernel may choose it. BBR would keep to a low pace for seconds
+            // after it was lifted.
+            let _ = SockRef::from(self.fd.get_ref()).set_tcp_congestion(b"reno");
+            Background::default()
+        });
+        let bytes_s = u32::try_from(background.observe(now, &self.info())).unwrap_or(u32::MAX);
+        let _ = set_option(self.fd.get_ref(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_s as libc::c_int);
+    }
+
     /// Whether the peer has reset the connection. Asking takes the socket's error, so no other call
     /// reports it.
     pub(crate) fn take_reset(&self) -> bool {
@@ -300,10 +318,10 @@ pub(crate) fn is_reset(error: Option<&io::Error>) -> bool {
     error.is_some_and(|e| matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe))
 }
 
-fn set_option(stream: &TcpStream, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+fn set_option(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the kernel reads an int from the pointer, which is valid for that.
-    let ok = unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_TCP, option, (&raw const value).cast(), length) };
+    let ok = unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length) };
     if ok == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

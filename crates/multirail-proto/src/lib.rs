@@ -2,6 +2,7 @@
 #![warn(unreachable_pub)]
 
 pub mod admission;
+pub mod background;
 mod channels;
 pub mod ledger;
 pub mod multicast;

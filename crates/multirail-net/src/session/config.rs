@@ -92,6 +92,8 @@ pub struct Config {
     pub give_up_after: Duration,
     /// Limits of the rate of its sessions; default none. All of them hold.
     pub rate_limits: Vec<RateLimit>,
+    /// Whether what this side sends yields to other traffic; default no.
+    pub background: bool,
 }
 
 impl Config {
@@ -110,6 +112,7 @@ impl Config {
             rails: RailFilter::default(),
             give_up_after: Duration::from_secs(30),
             rate_limits: Vec::new(),
+            background: false,
         }
     }
 
@@ -192,6 +195,14 @@ impl Config {
         self
     }
 
+    /// Sets whether what this side sends yields to other traffic on each rail, by the rule of
+    /// [`multirail_proto::background`]. Each rail then has one channel, unless a number is given.
+    #[must_use]
+    pub fn background(mut self, background: bool) -> Self {
+        self.background = background;
+        self
+    }
+
     /// What this side knows of a client that has proven its key, and what the client may do; `None` if
     /// it is not let in. The token and this side's own key give all rights.
     pub(crate) fn client(&self, peer: Peer) -> Option<Client> {
@@ -217,7 +228,7 @@ impl Config {
             role,
             strategy: self.strategy,
             fragment_bytes: self.fragment_bytes.max(1),
-            tune_channels: self.channels == Channels::Auto,
+            tune_channels: self.channels == Channels::Auto && !self.background,
             give_up_after: self.give_up_after,
         }
     }

@@ -37,6 +37,8 @@ pub(crate) struct SessionDriver {
     /// For the maintenance task of the dialling side.
     pub(super) dials: Vec<DialRequest>,
     pub(super) throttle: Throttle,
+    /// Whether the channels yield to other traffic.
+    pub(super) background: bool,
     /// The origin of the machine's time.
     origin: Instant,
 }
@@ -51,6 +53,7 @@ impl SessionDriver {
             mailbox: Arc::default(),
             dials: Vec::new(),
             throttle: Throttle::new(config.rate_limits.clone()),
+            background: config.background,
             origin: Instant::now(),
         }
     }
@@ -138,6 +141,9 @@ impl SessionDriver {
     }
 
     fn attach_channel(&mut self, socket: ChannelSocket, id: u32, rail: u32) {
+        if self.background {
+            socket.yield_to_others(self.now().since_zero());
+        }
         let index = self.machine.handle_channel_connected(self.now(), id, rail, &socket.info());
         debug_assert_eq!(index, self.sockets.len());
         self.sockets.push(socket);
@@ -162,6 +168,23 @@ impl SessionDriver {
     pub(super) fn set_strategy(&mut self, strategy: Strategy, fragment_bytes: u32) {
         self.machine.set_strategy(strategy, fragment_bytes, &self.sockets);
         self.act();
+    }
+
+    /// Lets what is sent from now on yield to other traffic.
+    pub(super) fn set_background(&mut self) {
+        self.background = true;
+        self.sockets.iter().for_each(|socket| socket.yield_to_others(self.now().since_zero()));
+    }
+
+    /// Adapts the rates of channels with something to send to the other traffic; false if they do not
+    /// yield.
+    pub(super) fn yield_to_others(&self) -> bool {
+        if self.background {
+            for socket in self.sockets.iter().filter(|socket| socket.unacknowledged_bytes() > 0) {
+                socket.yield_to_others(self.now().since_zero());
+            }
+        }
+        self.background
     }
 
     /// Lets the machine handle what is due.

@@ -123,6 +123,12 @@ impl Session {
         self.shared().lock().throttle.add(limit);
     }
 
+    /// Lets what this side sends from now on yield to other traffic, as
+    /// [`Config::background`](super::Config::background) does.
+    pub fn set_background(&mut self) {
+        self.shared().lock().set_background();
+    }
+
     /// Who the peer is.
     pub fn peer(&self) -> Peer {
         self.shared().identity

@@ -3,12 +3,15 @@
 use super::redial::Dialer;
 use super::shared::Shared;
 use crate::socket::ChannelSocket;
+use futures_util::future::join;
+use multirail_proto::background::OBSERVE_EVERY;
 use multirail_proto::session::UNSENT_AFTER;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use tokio::sync::Notify;
+use tokio::time::{Interval, MissedTickBehavior};
 
 /// Starts a session's maintenance task, which ends with the session. On the dialling side, `dialer`
 /// reopens connections.
@@ -17,8 +20,11 @@ pub(super) fn spawn(shared: &Arc<Shared>, dialer: Option<Dialer>) {
 }
 
 async fn maintain(session: Weak<Shared>, unsent: Arc<Notify>, dialer: Option<Dialer>) {
+    let mut ticks = tokio::time::interval(OBSERVE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while let Some(deadline) = next_deadline(&session) {
-        let _ = tokio::time::timeout_at(deadline, send_unsent(&session, &unsent)).await;
+        let work = join(send_unsent(&session, &unsent), yield_to_others(&session, &mut ticks));
+        let _ = tokio::time::timeout_at(deadline, work).await;
         let Some(shared) = session.upgrade() else { return };
         let mut driver = shared.lock();
         if driver.machine.failure().is_some() {
@@ -60,6 +66,18 @@ fn next_deadline(session: &Weak<Shared>) -> Option<tokio::time::Instant> {
     let shared = session.upgrade()?;
     let driver = shared.lock();
     Some(driver.instant(driver.machine.poll_timeout()).into())
+}
+
+/// Adapts the rates of a session in the background to the other traffic. Never ready.
+async fn yield_to_others(session: &Weak<Shared>, ticks: &mut Interval) -> Infallible {
+    while let Some(shared) = session.upgrade() {
+        if !shared.lock().yield_to_others() {
+            break;
+        }
+        drop(shared);
+        ticks.tick().await;
+    }
+    std::future::pending().await
 }
 
 /// Writes data that did not fit in the kernel's buffers when a call returned. Never ready.

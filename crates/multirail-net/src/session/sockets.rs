@@ -24,6 +24,11 @@ impl Sockets {
         self.0.get(channel)?.as_ref()
     }
 
+    /// The sockets of all channels that are up.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ChannelSocket> {
+        self.0.iter().flatten()
+    }
+
     pub(super) fn push(&mut self, socket: ChannelSocket) {
         self.0.push(Some(socket));
     }

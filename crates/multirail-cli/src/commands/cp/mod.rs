@@ -53,6 +53,8 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let job = Job::new(args.locations).map_err(Usage::of)?;
     check_options(&job.host, &args.ssh, &args.session)?;
     let options = args.what.options(printer)?.server_strategy(args.session.strategy, args.session.fragment_bytes);
+    let background = args.limit.background;
+    let options = options.server_background(background);
     let limit = args.limit.start()?;
     let interrupted = interrupt::listen()?;
     let summary = runtime::block_on(async {
@@ -61,7 +63,7 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
             // Dropping the copy removes small incomplete files.
             Host::Server(address) => tokio::select! {
                 copied = async {
-                    let config = args.session.config()?.rate_limit(limit);
+                    let config = args.session.config()?.rate_limit(limit).background(background);
                     work(Session::connect(&host_address(address)?, config).await?).await
                 } => copied,
                 () = interrupted.notified() => Err(anyhow!(INTERRUPTED)),
@@ -74,9 +76,8 @@ pub fn run(args: CpArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
                 };
                 match started {
                     Ok(server) => {
-                        server
-                            .run(args.session.applied_to(Config::new()).rate_limit(limit), interrupted.notified(), work)
-                            .await
+                        let config = args.session.applied_to(Config::new()).rate_limit(limit).background(background);
+                        server.run(config, interrupted.notified(), work).await
                     }
                     Err(error) => Err(error),
                 }

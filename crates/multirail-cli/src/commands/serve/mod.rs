@@ -139,7 +139,8 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let readable: Vec<&Path> = keys.as_deref().into_iter().chain(args.limit.file()).collect();
     // Before any other thread exists, since those that exist would not be confined.
     let confined = !args.allow_programs && confine_server(&root, args.audit.as_deref(), &readable, printer)?;
-    let mut listen = ListenConfig::new(address, config.rate_limit(args.limit.start()?));
+    let mut listen =
+        ListenConfig::new(address, config.rate_limit(args.limit.start()?).background(args.limit.background));
     if let Some(passed) = passed {
         listen = listen.on_socket(passed);
     }
