@@ -62,11 +62,14 @@ impl Flow {
     }
 }
 
+/// When it is over, its length, and of each flow the rate and whether packets were lost.
+type RoundTrip = (u64, f64, Vec<(f64, bool)>);
+
 /// Runs the flows over the link; returns the queue of each step.
 fn run(link: Link, flows: &mut [Flow], seconds: u64) -> Vec<f64> {
     let mut queues_us = Vec::new();
     // Round trips arrive when they are over.
-    let mut in_flight: VecDeque<(u64, f64, Vec<(f64, bool)>)> = VecDeque::new();
+    let mut in_flight: VecDeque<RoundTrip> = VecDeque::new();
     for now_us in (0..seconds * 1_000_000).step_by(STEP_US as usize) {
         let now_s = now_us as f64 / 1e6;
         for flow in flows.iter_mut() {
@@ -130,7 +133,7 @@ fn steer(flow: &mut Flow, now_us: u64) {
     match &mut flow.control {
         Control::Losses { window, .. } => flow.rate_bytes_s = *window * PACKET_BYTES * 1e6 / rtt_us,
         Control::Background(background) => {
-            if now_us % OBSERVE_EVERY.as_micros() as u64 == 0 {
+            if now_us.is_multiple_of(OBSERVE_EVERY.as_micros() as u64) {
                 let path = PathInfo {
                     rtt_us: rtt_us as u32,
                     min_rtt_us: flow.min_us as u32,
