@@ -361,12 +361,39 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
+    fn connected(listener: &TcpListener) -> ChannelSocket {
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        ChannelSocket::new(stream, Protection::Plaintext).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_yields_to_others_is_paced() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = connected(&listener);
+        let fd = socket.fd.get_ref().as_raw_fd();
+        let pace_bytes_s = || {
+            let (mut value, mut length) = (0_u32, size_of::<u32>() as libc::socklen_t);
+            let place = (&raw mut value).cast();
+            // SAFETY: the kernel writes an int to the pointer, which is valid for that.
+            let ok = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, place, &mut length) };
+            assert_eq!(ok, 0);
+            value
+        };
+        assert_eq!(pace_bytes_s(), u32::MAX, "without a limit");
+        socket.yield_to_others(Duration::ZERO);
+        let first = pace_bytes_s();
+        assert!(first < u32::MAX);
+        assert!(socket.minds_losses(), "BBR does not yield");
+        // The rate that the rule gives is that of the socket.
+        let path = socket.info();
+        let expected = Background::default().observe(Duration::ZERO, &path);
+        assert_eq!(u64::from(first), expected);
+    }
+
     #[tokio::test]
     async fn acknowledgement_timers_are_short() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket =
-            ChannelSocket::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap(), Protection::Plaintext)
-                .unwrap();
+        let socket = connected(&listener);
         for (option, time) in [(TCP_RTO_MIN_US, RESEND_AFTER), (TCP_DELACK_MAX_US, ACKNOWLEDGE_WITHIN)] {
             let (mut value, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
             let (fd, place) = (socket.fd.get_ref().as_raw_fd(), (&raw mut value).cast());
