@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// How long the sender may take to hear that the receiver gives up.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
+/// How often a receiver that keeps nothing more looks whether the sender has ended the session.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A large file that may be received.
 struct Large {
@@ -200,14 +202,24 @@ impl Incoming<'_> {
             };
             if let Some(problem) = stopped {
                 // Were this side the first to close, the sender could lose the reply.
-                let mut rest = VecSink::new(BATCH_BYTES as u64);
-                let ending = async { while self.session.recv_into(&mut rest).await.is_ok() {} };
-                let _ = tokio::time::timeout(GIVES_UP_AFTER, ending).await;
+                let _ = tokio::time::timeout(GIVES_UP_AFTER, self.sender_ended()).await;
                 return Err(self.stopped_by(heading.path, &problem));
             }
             sink.end_message();
         }
         self.receive_trailer().await
+    }
+
+    /// Waits for the sender to end the session. What it sends until then is not kept.
+    async fn sender_ended(&mut self) {
+        let mut rest = VecSink::new(BATCH_BYTES as u64);
+        loop {
+            match self.session.recv_into(&mut rest).await {
+                Ok(_) => {}
+                Err(Error::MessageTooLarge { .. }) => tokio::time::sleep(LOOK_EVERY).await,
+                Err(_) => return,
+            }
+        }
     }
 
     /// Opens the part of a file of `total_bytes`, if there is room for the rest of it.

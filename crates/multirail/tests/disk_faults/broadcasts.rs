@@ -44,12 +44,15 @@ fn finish(case: &Case<'_>, served: &Served, done: &mut Done) {
     }
     // The session of the disturbed broadcast may need a moment to end.
     let begun = Instant::now();
-    let left = || names(&served.root) != [TO] || case.compare(served, Wanted::Whole).is_err();
+    let left = || case.compare(served, Wanted::Whole).is_err();
     while left() && begun.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(10));
     }
     case.check(served, Wanted::Whole, served, "after the same broadcast was run again");
-    assert_eq!(names(&served.root), [TO], "left over\n{}", served.trace());
+    // The power was cut before the folder of the broadcast existed: what it made at first stays for a day.
+    let mut left = names(&served.root);
+    left.retain(|name| !name.ends_with(".multirail-part"));
+    assert_eq!(left, [TO], "left over\n{}", served.trace());
     let after = case.cut(served, done);
     case.check(&after, Wanted::Whole, served, "after the same broadcast was run again, and a power cut");
 }

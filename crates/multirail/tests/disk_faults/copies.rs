@@ -153,12 +153,14 @@ impl Case<'_> {
     /// Copies until it is done, after a copy that was disturbed. Then the power is cut.
     fn finish(&self, served: &Served, done: &mut Done) {
         self.copy_whole(served, done);
-        // The session of the disturbed copy may need a moment to end, and removes its files then.
+        // The session of the disturbed copy may need a moment to end, and removes its files then. The next
+        // copy makes that safe.
         let begun = Instant::now();
         let left = || names(&served.root) != [TO] || self.compare(served, Wanted::Whole).is_err();
         while left() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
+        self.copy_whole(served, done);
         self.check(served, Wanted::Whole, served, "after the same copy was run again");
         assert_eq!(names(&served.root), [TO], "left over\n{}", served.trace());
         let after = self.cut(served, done);
