@@ -10,6 +10,7 @@ import shutil
 import tempfile
 
 from multirail_experiments import host, results
+from multirail_experiments.background import measure as background
 from multirail_experiments.edges import measure as edges
 from multirail_experiments.messages import measure as messages
 from multirail_experiments.multicast import measure as multicast
@@ -21,6 +22,7 @@ from multirail_experiments.plan import Plan
 
 # What `measures` of plan.toml names. Each has `measure(plan, multirail, quick, emit)`.
 MEASURERS = {
+    "background": background.measure,
     "edges": edges.measure,
     "messages": messages.measure,
     "microscope": microscope.measure,

@@ -15,7 +15,7 @@ def serving(lab, source):
 
 
 @contextlib.contextmanager
-def serving_with(lab, source, name, port, options):
+def serving_with(lab, source, name, port, options, client_options=()):
     """`options` are those of both sides."""
     server = [
         lab.multirail,
@@ -36,6 +36,7 @@ def serving_with(lab, source, name, port, options):
             lab.multirail,
             "cp",
             *options,
+            *client_options,
             *([] if load.is_one else ["-r"]),
             "--token-file",
             lab.token_file,

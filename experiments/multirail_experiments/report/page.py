@@ -42,7 +42,7 @@ def where(plan):
         return "Both processes are on that one machine."
     if plan.get("measures") in ("pipeline", "microscope"):
         return "All hosts are processes of that one machine."
-    hosts = "Both" if plan.get("measures") in (None, "edges") else "All"
+    hosts = "Both" if plan.get("measures") in (None, "edges", "background") else "All"
     return f"{hosts} hosts are namespaces of that one machine."
 
 
