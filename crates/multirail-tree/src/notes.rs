@@ -221,6 +221,7 @@ mod tests {
         assert!(temp.path().join("outside").join(ABANDONED).exists());
         assert!(!notes.exists());
     }
+
     #[test]
     fn a_copy_that_completes_removes_what_was_left_of_its_destination() {
         let temp = Temp::new();

@@ -84,17 +84,21 @@ impl Target {
         };
         let (base, rename) = (base.to_owned(), rename.map(OsStr::to_owned));
         let is_folder = shape.several || shape.trailing_slash;
-        Ok(Target {
+        Ok(Target { is_folder, ..Self::new(root, base, rename) })
+    }
+
+    fn new(root: Dir, base: PathBuf, rename: Option<OsString>) -> Target {
+        Target {
             root,
             base,
             rename,
-            is_folder,
+            is_folder: false,
             expected: None,
             parent: None,
             note: None,
             strict: false,
             is_base_safe: false,
-        })
+        }
     }
 
     /// The destination that this host's user wrote as `path`. `expected` is `None` if that user is
@@ -116,18 +120,7 @@ impl Target {
         let is_link = matches!(root.kind_of(below.as_os_str()), Ok(Some(Kind::Symlink)));
         if is_link && !shape.several && !shape.trailing_slash {
             let rename = Some(below.as_os_str().to_owned());
-            let base = PathBuf::new();
-            return Ok(Target {
-                root,
-                base,
-                rename,
-                is_folder: false,
-                expected,
-                parent: None,
-                note: None,
-                strict: false,
-                is_base_safe: false,
-            });
+            return Ok(Target { expected, ..Self::new(root, PathBuf::new(), rename) });
         }
         Ok(Target { expected, ..Self::below(root, below, path, shape)? })
     }
@@ -135,17 +128,7 @@ impl Target {
     /// The destination `path` below `root`, also where a directory has that name.
     pub fn named(root: Dir, path: &Path) -> Option<Target> {
         let (base, rename) = (path.parent()?.to_owned(), Some(path.file_name()?.to_owned()));
-        Some(Target {
-            root,
-            base,
-            rename,
-            is_folder: false,
-            expected: None,
-            parent: None,
-            note: None,
-            strict: false,
-            is_base_safe: false,
-        })
+        Some(Self::new(root, base, rename))
     }
 
     /// Follows no symbolic link below the destination, because the copy makes such links.
