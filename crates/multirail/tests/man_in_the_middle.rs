@@ -147,7 +147,7 @@ async fn there_and_back(session: &mut Session, messages: u64) {
 
 /// What the host in the middle does to a piece now and then.
 #[derive(Debug, Clone, Copy)]
-enum Mischief {
+enum Tampering {
     FlipABit,
     SendTwice,
     LeaveOut,
@@ -155,8 +155,8 @@ enum Mischief {
     Replay,
 }
 
-/// Does `mischief` to a piece about once in a MiB, and counts how often.
-fn now_and_then(mischief: Mischief, seed: u64, count: Arc<AtomicU64>) -> Box<Change> {
+/// Does `tampering` to a piece about once in a MiB, and counts how often.
+fn now_and_then(tampering: Tampering, seed: u64, count: Arc<AtomicU64>) -> Box<Change> {
     let mut rng = Rng::new(seed);
     let mut left = 1 + rng.below(1 << 20) as usize;
     let mut recorded = Vec::new();
@@ -166,11 +166,11 @@ fn now_and_then(mischief: Mischief, seed: u64, count: Arc<AtomicU64>) -> Box<Cha
             recorded.clone_from(bytes);
             return;
         }
-        match mischief {
-            Mischief::FlipABit => bytes[left] ^= 1 << rng.below(8),
-            Mischief::SendTwice => bytes.extend_from_within(..),
-            Mischief::LeaveOut => bytes.clear(),
-            Mischief::Replay => bytes.clone_from(&recorded),
+        match tampering {
+            Tampering::FlipABit => bytes[left] ^= 1 << rng.below(8),
+            Tampering::SendTwice => bytes.extend_from_within(..),
+            Tampering::LeaveOut => bytes.clear(),
+            Tampering::Replay => bytes.clone_from(&recorded),
         }
         left = 1 + rng.below(1 << 20) as usize;
         count.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn now_and_then(mischief: Mischief, seed: u64, count: Arc<AtomicU64>) -> Box<Cha
 fn a_host_in_the_middle_of_one_rail_changes_no_message() {
     let Some(lab) = network(&[1]) else { return };
     for_seeds(1, |seed| {
-        for mischief in [Mischief::FlipABit, Mischief::SendTwice, Mischief::LeaveOut, Mischief::Replay] {
+        for tampering in [Tampering::FlipABit, Tampering::SendTwice, Tampering::LeaveOut, Tampering::Replay] {
             let count = Arc::new(AtomicU64::new(0));
             let config = Config::new().token(token());
             let client = async |host: String| {
@@ -189,14 +189,14 @@ fn a_host_in_the_middle_of_one_rail_changes_no_message() {
                 // A host that holds back a part of a record stops its rail, and the session waits.
                 let exchange = there_and_back(&mut session, 3);
                 if tokio::time::timeout(Duration::from_secs(10), exchange).await.is_err() {
-                    println!("{mischief:?}: the rail was stopped");
+                    println!("{tampering:?}: the rail was stopped");
                     return;
                 }
                 session.close().await.expect("closed");
             };
-            play(&lab, echo, &config, || now_and_then(mischief, seed, count.clone()), client);
+            play(&lab, echo, &config, || now_and_then(tampering, seed, count.clone()), client);
             let count = count.load(Ordering::Relaxed);
-            println!("{mischief:?}: {count} times");
+            println!("{tampering:?}: {count} times");
             assert!(count > 0, "nothing went through the host in the middle");
         }
     });
