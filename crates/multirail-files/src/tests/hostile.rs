@@ -2,12 +2,17 @@
 
 use super::*;
 use multirail_tree::report::{MAX_REASON_BYTES, MAX_SHOWN_BYTES, Problem};
+use multirail_tree::space::Space;
 use std::os::unix::fs::MetadataExt;
 
 /// The disk space that the entries of `dir` take, in bytes.
 fn taken_bytes(dir: &Path) -> u64 {
     std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
 }
+
+/// What is announced and never sent: far more than a part takes, and less than any disk has free on
+/// which the tests can run.
+const ANNOUNCED_BYTES: u64 = 16 << 20;
 
 #[test]
 fn an_announced_file_takes_no_room_before_it_arrives() {
@@ -21,13 +26,14 @@ fn an_announced_file_takes_no_room_before_it_arrives() {
             path: b"a",
             meta,
             retry: false,
-            total_bytes: 1 << 30,
+            total_bytes: ANNOUNCED_BYTES,
             changed: (0, 0),
             data: None,
             ask: true
         })?);
         session.send(batch.bytes()).await?;
-        assert!(send::receive_reply(session.split().1).await?.go);
+        let space = Space::of(&std::fs::File::open(&temp.0).unwrap());
+        assert!(send::receive_reply(session.split().1).await?.go, "refused, with {space:?}");
         assert_eq!(temp.names("to").len(), 1, "the part");
         let taken_bytes = taken_bytes(&to);
         assert!(taken_bytes <= 64 << 10, "{taken_bytes} bytes");
