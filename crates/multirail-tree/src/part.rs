@@ -13,6 +13,10 @@
 //! - when a server starts, if the killed server was writing to the folder ([`crate::notes`]). A part
 //!   with a journal stays until it is older than [`ABANDONED_AFTER`].
 
+mod replace;
+
+pub use replace::replace_by_link;
+
 use crate::dir::{Dir, Kind};
 use crate::journal::{Identity, Journal};
 use crate::meta::Meta;
@@ -80,6 +84,15 @@ pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bo
     for name in dir.entries()?.take(limit) {
         let name = name?;
         if !has_form_of_part(&name) {
+            continue;
+        }
+        // A symbolic link can neither be opened nor locked.
+        if let Ok(Some(stat)) = dir.stat_of(&name)
+            && stat.kind == Kind::Symlink
+        {
+            if stat.changed.0 <= oldest_s(age) && dir.remove_file(&name).is_ok() {
+                tracing::info!(part = ?name, "removed an abandoned symlink");
+            }
             continue;
         }
         // The modification time may be that of the source already.

@@ -352,10 +352,10 @@ impl Target {
                 Some(there) if !matches!(there.kind, Kind::File | Kind::Symlink) => {
                     return Err(io::Error::other(format!("there is {} of that name", there.kind.name())));
                 }
-                Some(_) => dir.remove_file(&name)?,
-                None => {}
+                Some(_) => part::replace_by_link(&dir, &name, |part| from_dir.hard_link(&from, &dir, part))?,
+                None => from_dir.hard_link(&from, &dir, &name)?,
             }
-            from_dir.hard_link(&from, &dir, &name).map(|()| true)
+            Ok(true)
         };
         let linked = linked().and_then(|is_new| if sync { dir.sync().map(|()| is_new) } else { Ok(is_new) });
         linked.map_err(|e| Problem::io(Cause::Write, &e))

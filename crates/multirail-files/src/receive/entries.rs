@@ -11,7 +11,7 @@ use multirail_tree::dir::{Dir, Kind};
 use multirail_tree::extra::Extra;
 use multirail_tree::meta::Meta;
 use multirail_tree::names;
-use multirail_tree::part::{self, Part};
+use multirail_tree::part::{self, Part, replace_by_link};
 use multirail_tree::report::{Cause, Problem};
 use multirail_tree::stat::Stat;
 use std::ffi::{OsStr, OsString};
@@ -290,11 +290,15 @@ impl Incoming<'_> {
 }
 
 fn make_symlink(dir: &Dir, name: &OsStr, target: &[u8], meta: &Meta, replaces: bool, sync: bool) -> io::Result<()> {
+    let make = |name: &OsStr| {
+        dir.make_symlink(target, name)?;
+        dir.set_modified(name, meta.mtime_s, meta.mtime_ns)
+    };
     if replaces {
-        dir.remove_file(name)?;
+        replace_by_link(dir, name, make)?;
+    } else {
+        make(name)?;
     }
-    dir.make_symlink(target, name)?;
-    dir.set_modified(name, meta.mtime_s, meta.mtime_ns)?;
     if sync { dir.sync() } else { Ok(()) }
 }
 
