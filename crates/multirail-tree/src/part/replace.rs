@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_does_no_harm_and_is_removed() {
+    fn what_a_killed_process_left_does_no_harm_and_is_removed() {
         let temp = Temp::new();
         let (dir, a) = (temp.dir(), OsStr::new("a"));
         std::fs::write(temp.join(a), "old").unwrap();
