@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server of the folder `root`, and clients with keys of their own.
 struct Served {
@@ -278,7 +278,7 @@ fn roles_are_read_again() {
     kill(Pid::from_raw(served.place.servers[0].id() as i32), Signal::SIGHUP).unwrap();
     let begun = Instant::now();
     while !served.put("sensor", &[], "file", "").status.success() {
-        assert!(begun.elapsed() < PATIENCE, "the roles were not read again");
+        assert!(begun.elapsed() < TIMEOUT, "the roles were not read again");
     }
     refused(&served.put("sensor", &[], "file", "again"), "quota of 4 KiB");
     let bad = lines.replace("wo,", "rw,");
@@ -318,7 +318,7 @@ async fn what_is_announced_is_reserved_until_it_is_given_up() {
     let begun = Instant::now();
     let is_begun = || fs::read_dir(served.path("root")).unwrap().any(|entry| is_part(&entry.unwrap().file_name()));
     while !is_begun() {
-        assert!(begun.elapsed() < PATIENCE, "the file does not begin to arrive");
+        assert!(begun.elapsed() < TIMEOUT, "the file does not begin to arrive");
         tokio::time::timeout(Duration::from_millis(50), &mut sending).await.unwrap_err();
     }
     let to = format!("mr://{}/second", served.address);
@@ -334,7 +334,7 @@ async fn what_is_announced_is_reserved_until_it_is_given_up() {
     drop(session);
     let begun = Instant::now();
     while !served.put("sensor", &[], "file", "second").status.success() {
-        assert!(begun.elapsed() < PATIENCE, "the room was not given back");
+        assert!(begun.elapsed() < TIMEOUT, "the room was not given back");
     }
 }
 
@@ -349,7 +349,7 @@ fn what_a_killed_server_left_below_the_folder_of_a_key_is_removed() {
     served.place.servers.push(copy.unwrap());
     let begun = Instant::now();
     while names(&served.path("root/in/below")).is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "the file does not begin to arrive");
+        assert!(begun.elapsed() < TIMEOUT, "the file does not begin to arrive");
         std::thread::sleep(Duration::from_millis(1));
     }
     for process in &mut served.place.servers {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that runs, what it said when it was ready, and the rest of what it prints.
 struct Served {
@@ -66,7 +66,7 @@ impl Served {
 
 fn http(ready: &Value, request: &str) -> String {
     let mut stream = TcpStream::connect(ready["metrics"].as_str().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -85,13 +85,13 @@ fn config(place: &Place) -> Config {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("it takes too long") })
+    runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("it takes too long") })
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < PATIENCE, "{what} takes too long");
+        assert!(begun.elapsed() < TIMEOUT, "{what} takes too long");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -267,13 +267,13 @@ fn records_on_stderr_are_lines_of_json() {
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["service"], "bench");
 }
 
-/// What a service manager hears.
+/// What a service manager receives.
 struct Manager(UnixDatagram);
 
 impl Manager {
-    fn hears(&self, word: &str) -> String {
+    fn receives(&self, word: &str) -> String {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < TIMEOUT {
             let mut heard = [0; 4096];
             let length = self.0.recv(&mut heard).unwrap_or_else(|error| panic!("no {word}: {error}"));
             let text = String::from_utf8_lossy(&heard[..length]).into_owned();
@@ -293,7 +293,7 @@ fn a_service_manager_passes_the_socket_and_learns_the_state() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     let manager = Manager(UnixDatagram::bind(place.path("notify")).unwrap());
-    manager.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.0.set_read_timeout(Some(TIMEOUT)).unwrap();
     // The shell knows its process id, which stays that of the server.
     let script = "LISTEN_PID=$$ exec \"$0\" --json serve --root root --token-file token 3<&0 </dev/null";
     let mut command = std::process::Command::new("sh");
@@ -302,17 +302,17 @@ fn a_service_manager_passes_the_socket_and_learns_the_state() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let served = Served::of(&mut place, child);
     assert_eq!(served.address(), address);
-    manager.hears("READY=1");
-    manager.hears("WATCHDOG=1");
-    manager.hears("WATCHDOG=1");
+    manager.receives("READY=1");
+    manager.receives("WATCHDOG=1");
+    manager.receives("WATCHDOG=1");
     served.signal(Signal::SIGHUP);
-    assert!(manager.hears("RELOADING=1").contains("MONOTONIC_USEC="));
-    manager.hears("READY=1");
+    assert!(manager.receives("RELOADING=1").contains("MONOTONIC_USEC="));
+    manager.receives("READY=1");
     block_on(async {
         let mut session = Session::connect(&address, config(&place)).await.unwrap();
         begin_echo(&mut session, 2).await;
         served.signal(Signal::SIGTERM);
-        manager.hears("STOPPING=1");
+        manager.receives("STOPPING=1");
         echo_once(&mut session).await;
         let end = session.recv(&mut [0; 1]).await.unwrap_err();
         assert!(end.to_string().contains("the server was stopped"), "{end}");

@@ -69,7 +69,7 @@ pub fn filter(bytes: &[u8]) {
     }
 }
 
-/// A hello: what is decoded encodes to the same bytes, and is taken or counted by a host that hears it on any port.
+/// A hello: what is decoded encodes to the same bytes, and is taken or counted by a host that receives it on any port.
 pub fn hello(bytes: &[u8]) {
     let Ok(hello) = Hello::decode(bytes) else { return };
     assert_eq!(hello.encode(), bytes);

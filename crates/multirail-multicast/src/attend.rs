@@ -130,14 +130,14 @@ pub struct Attendants {
 }
 
 impl Attendants {
-    /// Asks `hosts` (`name:port`) to attend. Repeats for up to `patience`, since the hosts are
+    /// Asks `hosts` (`name:port`) to attend. Repeats for up to `timeout`, since the hosts are
     /// being started.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future ends the sessions, and servers that attend see that their root is lost.
-    pub async fn gather(hosts: &[String], config: &Config, patience: Duration) -> Attendants {
-        let end = Instant::now() + patience;
+    pub async fn gather(hosts: &[String], config: &Config, timeout: Duration) -> Attendants {
+        let end = Instant::now() + timeout;
         let asked = hosts.iter().map(|host| async move {
             loop {
                 match ask(host, config).await {

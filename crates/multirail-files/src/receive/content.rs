@@ -190,7 +190,7 @@ impl Incoming<'_> {
                         None
                     }
                     problem = trouble.wait() => {
-                        // The sender ends the session when it hears that. Until then, the rest is
+                        // The sender ends the session when it is told. Until then, the rest is
                         // thrown away.
                         let stopped = Some(wire_failure(heading.path, true, problem.clone()));
                         let reply = Reply { more: true, stopped, ..Reply::default() }.encode()?;

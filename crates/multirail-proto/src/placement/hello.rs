@@ -13,7 +13,7 @@
 
 use super::{MAX_PORTS, Mac};
 
-/// The largest number of hosts in one hello. If a host hears more, its hellos report them in turn.
+/// The largest number of hosts in one hello. If a host receives more, its hellos report them in turn.
 pub const MAX_HEARD: usize = 64;
 /// The size of the longest hello. Every Ethernet link that carries IPv6 can carry it.
 pub const MAX_HELLO_BYTES: usize = HEADER_BYTES + MAX_PORTS * PORT_BYTES + MAX_HEARD * HEARD_BYTES;

@@ -140,7 +140,7 @@ fn a_disk_that_gets_full_ends_the_copy() {
         filling.join().unwrap();
         assert!(error.contains("could not write big: No space left on device"), "{error}");
         assert!(options.progress.bytes() < LENGTH as u64 - (8 << 20), "{}", options.progress.bytes());
-        // The server hears of the end a little later.
+        // The server sees the end a little later.
         let count = || std::fs::read_dir(&mounted).unwrap().count();
         (0..1000).take_while(|_| count() > 1).for_each(|_| std::thread::sleep(Duration::from_millis(10)));
         assert_eq!(count(), 1, "only the other file");

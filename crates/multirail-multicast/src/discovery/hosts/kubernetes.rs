@@ -96,7 +96,7 @@ mod tests {
             entries.iter().map(Entry::address).collect::<Vec<_>>(),
             ["10.0.0.2:9", "10.0.0.10:9", "[fd00::1]:9"]
         );
-        assert_eq!(service.entries(Vec::new()), Err(HostsError::Nobody));
+        assert_eq!(service.entries(Vec::new()), Err(HostsError::NoHosts));
     }
 
     #[test]

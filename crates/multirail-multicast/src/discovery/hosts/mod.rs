@@ -63,7 +63,7 @@ impl fmt::Display for EntryPosition {
 pub enum HostsError {
     /// The list is empty.
     #[error("the list has no hosts; write ADDRESS[:PORT] [cluster=NAME] on each line, or ADDRESS,ADDRESS,...")]
-    Nobody,
+    NoHosts,
     /// The list has no host but the root.
     #[error(
         "this host is the only one in the list; add the receivers (several servers on one machine: 127.0.0.1:PORT)"
@@ -192,7 +192,7 @@ fn collect<'a>(items: impl Iterator<Item = (EntryPosition, &'a str)>) -> Result<
 /// [`HostsError`] names the duplicate, or the limit.
 pub(crate) fn check(entries: &[Entry]) -> Result<(), HostsError> {
     match entries.len() {
-        0 => return Err(HostsError::Nobody),
+        0 => return Err(HostsError::NoHosts),
         count if count > MAX_HOSTS => return Err(HostsError::TooMany(count)),
         _ => {}
     }

@@ -44,7 +44,7 @@ impl Party {
     /// [`HostsError`] if there are fewer than two entries, or too many.
     pub fn with_first(mut entries: Vec<Entry>) -> Result<Self, HostsError> {
         if entries.is_empty() {
-            return Err(HostsError::Nobody);
+            return Err(HostsError::NoHosts);
         }
         let root = entries.remove(0);
         Self { root, root_listed: true, receivers: entries }.checked()

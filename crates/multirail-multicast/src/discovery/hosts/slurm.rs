@@ -110,7 +110,7 @@ impl Task {
 pub enum NodelistError {
     /// The list is empty.
     #[error("it has no nodes")]
-    Nobody,
+    NoHosts,
     /// More than [`MAX_HOSTS`].
     #[error("it has more than {MAX_HOSTS} nodes")]
     TooMany,
@@ -133,7 +133,7 @@ pub enum NodelistError {
 /// [`NodelistError`] says what is wrong with the list.
 pub(crate) fn expand(list: &str) -> Result<Vec<String>, NodelistError> {
     if list.is_empty() {
-        return Err(NodelistError::Nobody);
+        return Err(NodelistError::NoHosts);
     }
     let mut nodes = Vec::new();
     let mut depth = 0usize;
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(nodes("r[1-2]n[0-1]"), "r1n0 r1n1 r2n0 r2n1");
         assert_eq!(nodes("single"), "single");
         for (list, error) in [
-            ("", NodelistError::Nobody),
+            ("", NodelistError::NoHosts),
             ("n[1-3", NodelistError::Bracket("n[1-3".to_owned())),
             ("n1]", NodelistError::Bracket("n1]".to_owned())),
             ("n[[1]]", NodelistError::Bracket("n[[1]]".to_owned())),
