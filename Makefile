@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test test-ucx regress copies bench experiments check fuzz clean
+.PHONY: setup build demo test test-ucx regress copies flood bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -36,6 +36,11 @@ regress: build $(READY)/regress
 # Copies of a million files beside rsync, and copies that are killed again and again. Some ten minutes.
 copies: build $(READY)/regress
 	@python3 -B scripts/copies $(BIN)
+
+# How long a client waits for a server that is flooded with connections. Two minutes.
+flood: build $(READY)/regress
+	cargo build --release --locked -p multirail-lab --example flood
+	@python3 -B scripts/flood $(BIN) target/release/examples/flood
 
 # Every value of docs/benchmarks.md. QUICK=1: fewer sizes and repeats, below three minutes. RESULTS: where the JSON lines go.
 RESULTS ?= $(if $(QUICK),target/bench-quick.jsonl,docs/bench/latest.jsonl)
