@@ -17,16 +17,21 @@ use std::io;
 pub fn replace_by_link(dir: &Dir, name: &OsStr, mut make: impl FnMut(&OsStr) -> io::Result<()>) -> io::Result<()> {
     for number in 0..MAX_PARTS_OF_A_NAME {
         let part_name = part_name(name, number);
-        match make(&part_name) {
+        let renamed = match make(&part_name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            made => {
-                let renamed = made.and_then(|()| dir.rename(&part_name, name));
-                // After a rename the part has no name any more. Between two hard links of one file,
-                // rename(2) does nothing.
-                _ = dir.remove_file(&part_name);
-                return renamed;
-            }
+            made => made.and_then(|()| match dir.rename(&part_name, name) {
+                // A link has no lock. Another process has taken it for abandoned.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                renamed => renamed.map(|()| true),
+            }),
+        };
+        if matches!(renamed, Ok(false)) {
+            continue;
         }
+        // After a rename the part has no name any more. Between two hard links of one file, rename(2)
+        // does nothing.
+        _ = dir.remove_file(&part_name);
+        return renamed.map(drop);
     }
     Err(io::Error::other(format!("{MAX_PARTS_OF_A_NAME} unfinished files of that name exist already")))
 }
@@ -75,6 +80,25 @@ mod tests {
         let (dir, a) = (temp.dir(), OsStr::new("a"));
         std::fs::write(temp.join(a), "old").unwrap();
         replace_by_link(&dir, a, |part| dir.hard_link(a, &dir, part)).unwrap();
+        assert_eq!(temp.names(), ["a"]);
+    }
+
+    #[test]
+    fn a_link_that_another_process_removes_is_made_again() {
+        let temp = Temp::new();
+        let (dir, a) = (temp.dir(), OsStr::new("a"));
+        std::fs::write(temp.join(a), "old").unwrap();
+        let mut removals = 3;
+        replace_by_link(&dir, a, |part| {
+            dir.make_symlink(b"x", part)?;
+            if removals > 0 {
+                removals -= 1;
+                remove_abandoned(&dir, Duration::ZERO, usize::MAX)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(dir.read_link(a).unwrap(), b"x");
         assert_eq!(temp.names(), ["a"]);
     }
 
