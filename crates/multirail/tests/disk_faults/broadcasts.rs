@@ -1,6 +1,6 @@
 //! `bcast --fsync` to a host whose power is cut.
 
-use super::copies::{Case, Done, PATIENCE, Served, TO, config, names};
+use super::copies::{Case, Done, Served, TIMEOUT, TO, config, names};
 use super::filesystem::Mounted;
 use super::tree::{Entry, Wanted};
 use multirail::multicast::{BroadcastHost, Options, broadcast_path};
@@ -32,7 +32,7 @@ fn send(case: &Case<'_>, served: &Served, done: &mut Done) -> Result<(), String>
         };
         tokio::select! {
             served = serving => panic!("the server has ended: {served:?}"),
-            sent = tokio::time::timeout(PATIENCE, sending) => sent.expect("the broadcast comes to an end"),
+            sent = tokio::time::timeout(TIMEOUT, sending) => sent.expect("the broadcast comes to an end"),
         }
     })
 }
@@ -45,7 +45,7 @@ fn finish(case: &Case<'_>, served: &Served, done: &mut Done) {
     // The session of the disturbed broadcast may need a moment to end.
     let begun = Instant::now();
     let left = || case.compare(served, Wanted::Whole).is_err();
-    while left() && begun.elapsed() < PATIENCE {
+    while left() && begun.elapsed() < TIMEOUT {
         std::thread::sleep(Duration::from_millis(10));
     }
     case.check(served, Wanted::Whole, served, "after the same broadcast was run again");

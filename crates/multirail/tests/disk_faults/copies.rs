@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// How many random trees are copied.
 const SEEDS: usize = 12;
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The destination, a folder of the disk.
 pub const TO: &str = "to";
 const ERRORS: [(i32, &str); 2] = [(libc::EIO, "Input/output error"), (libc::ENOSPC, "No space left on device")];
@@ -120,7 +120,7 @@ impl Case<'_> {
             };
             tokio::select! {
                 served = serving => panic!("the server has ended: {served:?}"),
-                copied = tokio::time::timeout(PATIENCE, copying) => copied.expect("the copy comes to an end"),
+                copied = tokio::time::timeout(TIMEOUT, copying) => copied.expect("the copy comes to an end"),
             }
         })
     }
@@ -157,7 +157,7 @@ impl Case<'_> {
         // copy makes that safe.
         let begun = Instant::now();
         let left = || names(&served.root) != [TO] || self.compare(served, Wanted::Whole).is_err();
-        while left() && begun.elapsed() < PATIENCE {
+        while left() && begun.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.copy_whole(served, done);
