@@ -17,21 +17,19 @@ use std::io;
 pub fn replace_by_link(dir: &Dir, name: &OsStr, mut make: impl FnMut(&OsStr) -> io::Result<()>) -> io::Result<()> {
     for number in 0..MAX_PARTS_OF_A_NAME {
         let part_name = part_name(name, number);
-        let renamed = match make(&part_name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            made => made.and_then(|()| match dir.rename(&part_name, name) {
+        match make(&part_name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => match made.map(|()| dir.rename(&part_name, name)) {
                 // A link has no lock. Another process has taken it for abandoned.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-                renamed => renamed.map(|()| true),
-            }),
-        };
-        if matches!(renamed, Ok(false)) {
-            continue;
+                Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                replaced => {
+                    // After a rename the part has no name any more. Between two hard links of one
+                    // file, rename(2) does nothing.
+                    _ = dir.remove_file(&part_name);
+                    return replaced.flatten();
+                }
+            },
         }
-        // After a rename the part has no name any more. Between two hard links of one file, rename(2)
-        // does nothing.
-        _ = dir.remove_file(&part_name);
-        return renamed.map(drop);
     }
     Err(io::Error::other(format!("{MAX_PARTS_OF_A_NAME} unfinished files of that name exist already")))
 }
@@ -43,11 +41,17 @@ mod tests {
     use crate::testing::Temp;
     use std::time::Duration;
 
+    /// A directory with a file, and the file's name.
+    fn old_file() -> (Temp, Dir, &'static OsStr) {
+        let (temp, name) = (Temp::new(), OsStr::new("a"));
+        std::fs::write(temp.join(name), "old").unwrap();
+        let dir = temp.dir();
+        (temp, dir, name)
+    }
+
     #[test]
     fn the_name_is_there_while_the_link_is_made() {
-        let temp = Temp::new();
-        let (dir, a) = (temp.dir(), OsStr::new("a"));
-        std::fs::write(temp.join(a), "old").unwrap();
+        let (temp, dir, a) = old_file();
         let before = dir.stat_of(a).unwrap().unwrap().inode;
         replace_by_link(&dir, a, |part| {
             dir.make_symlink(b"x", part)?;
@@ -61,9 +65,7 @@ mod tests {
 
     #[test]
     fn a_link_that_cannot_be_made_changes_nothing() {
-        let temp = Temp::new();
-        let (dir, a) = (temp.dir(), OsStr::new("a"));
-        std::fs::write(temp.join(a), "old").unwrap();
+        let (temp, dir, a) = old_file();
         let made = replace_by_link(&dir, a, |part| {
             dir.make_symlink(b"x", part)?;
             Err(io::Error::from(io::ErrorKind::StorageFull))
@@ -76,18 +78,14 @@ mod tests {
     /// `rename` does nothing between them.
     #[test]
     fn a_hard_link_of_the_same_file_leaves_no_part() {
-        let temp = Temp::new();
-        let (dir, a) = (temp.dir(), OsStr::new("a"));
-        std::fs::write(temp.join(a), "old").unwrap();
+        let (temp, dir, a) = old_file();
         replace_by_link(&dir, a, |part| dir.hard_link(a, &dir, part)).unwrap();
         assert_eq!(temp.names(), ["a"]);
     }
 
     #[test]
     fn a_link_that_another_process_removes_is_made_again() {
-        let temp = Temp::new();
-        let (dir, a) = (temp.dir(), OsStr::new("a"));
-        std::fs::write(temp.join(a), "old").unwrap();
+        let (temp, dir, a) = old_file();
         let mut removals = 3;
         replace_by_link(&dir, a, |part| {
             dir.make_symlink(b"x", part)?;
@@ -104,9 +102,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_does_no_harm_and_is_removed() {
-        let temp = Temp::new();
-        let (dir, a) = (temp.dir(), OsStr::new("a"));
-        std::fs::write(temp.join(a), "old").unwrap();
+        let (temp, dir, a) = old_file();
         dir.make_symlink(b"left", &part_name(a, 0)).unwrap();
         replace_by_link(&dir, a, |part| dir.make_symlink(b"x", part)).unwrap();
         assert_eq!(dir.read_link(a).unwrap(), b"x");
