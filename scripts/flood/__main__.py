@@ -8,6 +8,7 @@ round trips also when nothing disturbs it.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -26,6 +27,8 @@ FLOOD_S = 20
 MOST_MORE_S, MOST_CONNECTION_BYTES = 1.0, 16 << 10
 SETTLE_S = 1.5
 CLIENT, SERVER, FLOODER = "a0", "b0", "b1"
+# Each copy gets a name of its own, so that none is found there already.
+_numbers = itertools.count()
 
 
 def main():
@@ -76,8 +79,8 @@ def copies(lab, address):
     """How long each of some copies takes, in seconds."""
     file = lab.work / "file"
     file.write_bytes(b"x" * 1024)
-    command = (lab.multirail, "cp", "--checksum", "--token-file", lab.token_file, file)
-    return [lab.timed(CLIENT, *command, f"mr://{address}/{number}") for number in range(COPIES)]
+    command = (lab.multirail, "cp", "--token-file", lab.token_file, file)
+    return [lab.timed(CLIENT, *command, f"mr://{address}/{next(_numbers)}") for _ in range(COPIES)]
 
 
 def tell(what, times):

@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads that open connections. The server has a processor of its own.
+/// Threads that open connections.
 const THREADS: usize = 2;
 /// How often a thread looks for connections that the server has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
