@@ -274,9 +274,9 @@ impl Manager {
     fn receives(&self, word: &str) -> String {
         let begun = Instant::now();
         while begun.elapsed() < TIMEOUT {
-            let mut heard = [0; 4096];
-            let length = self.0.recv(&mut heard).unwrap_or_else(|error| panic!("no {word}: {error}"));
-            let text = String::from_utf8_lossy(&heard[..length]).into_owned();
+            let mut received = [0; 4096];
+            let length = self.0.recv(&mut received).unwrap_or_else(|error| panic!("no {word}: {error}"));
+            let text = String::from_utf8_lossy(&received[..length]).into_owned();
             if text.lines().any(|line| line == word) {
                 return text;
             }
