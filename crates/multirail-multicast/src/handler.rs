@@ -66,3 +66,48 @@ impl ProtocolHandler for MulticastHandler {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::MULTICAST;
+    use crate::wire::{self, FromHost, Invite, InviteHost, InviteRequest, MAX_STATUS_BYTES, Status};
+    use crate::{Method, pass::Pass};
+    use multirail_net::request;
+    use multirail_net::router::Router;
+    use multirail_net::session::{ListenConfig, Listener};
+
+    /// A host lost its coordinator, went on alone until it and its peers had everything, and left.
+    #[tokio::test]
+    async fn a_host_that_has_left_complete_says_so_when_it_is_invited_again() {
+        let handler = MulticastHandler::new(&std::env::temp_dir(), Config::default(), None);
+        let report = FromHost::Status(Status { transfer: Some(0), held_bytes: 7, done: true, ..Status::default() });
+        handler.registry.forget(&[1; 16], report.clone());
+        handler.registry.forget(&[2; 16], FromHost::Status(Status::default()));
+        let listener = Listener::bind(ListenConfig::new(([127, 0, 0, 1], 0), Config::default())).await.unwrap();
+        let address = listener.address().to_string();
+        tokio::spawn(Router::new().register(MULTICAST, Arc::new(handler)).serve(listener));
+        let host = |cluster| InviteHost { address: "127.0.0.1:1".to_owned(), cluster };
+        for (group, second) in [(1, report), (2, FromHost::Status(Status::default()))] {
+            let mut session = Session::connect(&address, Config::default()).await.unwrap();
+            let begin = MulticastRequest::Invite(InviteRequest { group: [group; 16] });
+            request::send_request(&mut session, MULTICAST, &begin).await.unwrap();
+            let (sender, receiver) = session.split();
+            let invite = Invite {
+                hosts: vec![host(0), host(0)],
+                me: 1,
+                root: 0,
+                method: Method::Adaptive,
+                bandwidths: None,
+                destination: Some(b"to".to_vec()),
+                sync: false,
+                manifest: None,
+                seed: 1,
+                pass: Pass::default(),
+            };
+            wire::send_body(sender, &invite).await.unwrap();
+            let mut receive = async || wire::receive_body::<FromHost>(receiver, MAX_STATUS_BYTES).await.unwrap();
+            assert_eq!((receive().await, receive().await), (FromHost::Joined, second), "group {group}");
+        }
+    }
+}

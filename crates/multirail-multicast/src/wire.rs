@@ -14,6 +14,8 @@ use crate::pass::Pass;
 use multirail_net::error::{Error, Result};
 use multirail_net::payload::VecSink;
 use multirail_net::session::{COPY_LIMIT_BYTES, Receiver, Sender};
+#[cfg(doc)]
+use multirail_proto::multicast::coordinator::survey;
 use multirail_proto::multicast::member::{ControlItem, LinkEnds};
 use multirail_proto::multicast::{Bandwidths, MemberId, Method};
 use serde::de::DeserializeOwned;
@@ -78,6 +80,15 @@ pub(crate) enum ToHost {
     Over(u32),
     /// The broadcast is cancelled.
     Abort(String),
+    /// Measure round trips to these members for a round of the survey.
+    Measure {
+        /// The number of the round.
+        round: u32,
+        /// At most [`survey::MAX_TARGETS`].
+        targets: Vec<MemberId>,
+    },
+    /// The cluster of each member is now known to be this one.
+    Regroup(Vec<u32>),
 }
 
 /// From a host to its coordinator.
@@ -91,6 +102,13 @@ pub(crate) enum FromHost {
     Status(Status),
     /// The host cannot go on, and why.
     Failed(String),
+    /// The answer to [`ToHost::Measure`].
+    Measured {
+        /// The number of the round.
+        round: u32,
+        /// In microseconds, in the order of the targets; `None`: not reached.
+        rtts_us: Vec<Option<u32>>,
+    },
 }
 
 /// The progress of a host.
@@ -102,8 +120,8 @@ pub(crate) struct Status {
     pub held_bytes: u64,
     /// The part of `held_bytes` that an earlier attempt left behind.
     pub resumed_bytes: u64,
-    /// Payload bytes received, by the sender's cluster.
-    pub received_bytes: Vec<u64>,
+    /// Payload bytes received from each member that has sent any.
+    pub received_bytes: Vec<(MemberId, u64)>,
     /// Whether every piece is stored under its final name.
     pub done: bool,
     /// The peers that were disconnected, and why. Every status carries all of them.

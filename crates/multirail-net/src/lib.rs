@@ -27,6 +27,7 @@ pub mod stop;
 pub mod stream;
 #[doc(hidden)]
 pub mod sync;
+mod tcp_info;
 pub mod token;
 pub mod traffic;
 

@@ -9,9 +9,11 @@ use crate::protocol::ProtocolName;
 use crate::request::Request;
 use crate::router::{Answering, ProtocolHandler};
 use crate::socket;
+use crate::tcp_info::tcp_info;
 use crate::{Config, Session};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 pub use crate::socket::LocalEnd;
@@ -44,6 +46,13 @@ pub async fn connect(local: Option<&LocalEnd>, remote: SocketAddr, config: &Conf
     let unreachable = |cause| Error::Unreachable { host: host.clone(), cause };
     let stream = socket::dial(local, remote, CONNECT_TIMEOUT).await.map_err(unreachable)?;
     Ok(Connection::open(stream, &host, config, PROBE).await?.into_unprotected())
+}
+
+/// The shortest round trip that the kernel has seen on a connection. Other than a round trip that a program
+/// measures, it does not include the time until busy programs run.
+pub fn min_round_trip(stream: &impl AsRawFd) -> Option<Duration> {
+    let info = tcp_info(stream).filter(|info| (1..u32::MAX).contains(&info.tcpi_min_rtt))?;
+    Some(Duration::from_micros(info.tcpi_min_rtt.into()))
 }
 
 /// The default of [`ProbeHandler::max_idle`].

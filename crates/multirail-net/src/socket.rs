@@ -2,6 +2,7 @@
 //! kernel's information about the path.
 
 use crate::secure::keys::Protection;
+use crate::tcp_info::tcp_info;
 use multirail_proto::background::Background;
 use multirail_proto::session::{INITIAL_UNSENT_BYTES, PathInfo};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -231,20 +232,12 @@ impl ChannelSocket {
 
     /// The kernel's information about the path.
     pub(crate) fn info(&self) -> PathInfo {
-        // SAFETY: all-zero bytes are a valid tcp_info, and the kernel writes at most `length` bytes
-        // of it.
-        let (ok, info) = unsafe {
-            let mut info: libc::tcp_info = std::mem::zeroed();
-            let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-            let fd = self.fd.get_ref().as_raw_fd();
-            let ok = libc::getsockopt(fd, libc::SOL_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length);
-            (ok == 0, info)
-        };
+        let Some(info) = tcp_info(self.fd.get_ref()) else { return PathInfo::default() };
         const TCP_CLOSE: u8 = 7;
         const TCP_CLOSE_WAIT: u8 = 8;
         let silent = info.tcpi_probes >= DEAD_PROBES && u128::from(info.tcpi_last_ack_recv) > DEAD_AFTER.as_millis();
         PathInfo {
-            alive: ok && info.tcpi_state != TCP_CLOSE && !silent,
+            alive: info.tcpi_state != TCP_CLOSE && !silent,
             ended: info.tcpi_state == TCP_CLOSE_WAIT,
             unanswered: info.tcpi_probes > 0 || info.tcpi_retransmits > 0,
             window_closed: info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0,

@@ -94,6 +94,28 @@ fn a_file_reaches_all_hosts_by_every_method() {
     });
 }
 
+/// Hosts on loopback are alike, so that a guess stays.
+#[test]
+fn clusters_that_are_a_guess_are_measured_meanwhile() {
+    for_seeds(1, |seed| {
+        let temp = Temp::new();
+        let source = temp.dir("source").join("data");
+        let content = pattern(seed, 20_000_000);
+        std::fs::write(&source, &content).unwrap();
+        let (hosts, roots) = servers(&temp, 5, 2);
+        let began = std::time::Instant::now() - Duration::from_secs(5);
+        let options = options(Method::Adaptive, seed).find_clusters(true).began(began);
+        let broadcast = broadcast_path(&source, &hosts, 0, &options);
+        let summary = common::runtime().block_on(bounded("a broadcast", 60, broadcast)).unwrap();
+        assert!(summary.is_complete(), "{summary:#?}");
+        assert!(summary.elapsed >= Duration::from_secs(5), "times count from the begin of the command");
+        assert!(summary.hosts.iter().all(|host| host.complete_after >= Some(Duration::from_secs(5))));
+        for root in roots {
+            common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");
+        }
+    });
+}
+
 #[test]
 fn empty_and_short_data_arrive() {
     for_seeds(1, |seed| {

@@ -1,8 +1,8 @@
 //! Finds clusters by measuring: hosts measure to each other on request, and [`grouping`] evaluates
 //! the result.
 //!
-//! A measurement is a plain TCP connection to the other host's server, which echoes: round trips of
-//! one byte, and, only if these do not decide, of more bytes for the rate. Up to [`MAX_ALL_PAIRS`]
+//! A measurement is a plain TCP connection to the other host's server, which echoes: the round
+//! trip of one byte and of the handshake, and, only if these do not decide, of more bytes for the rate. Up to [`MAX_ALL_PAIRS`]
 //! hosts measure to all others. Beyond that only a few hosts that are far from each other do, the
 //! landmarks: one in each cluster and one more are enough.
 
@@ -33,8 +33,6 @@ const MAX_TARGETS: usize = 128;
 const AT_ONCE: usize = 8;
 /// The sessions that are opened at once to ask for measurements.
 const ASKED_AT_ONCE: usize = MAX_ALL_PAIRS;
-/// The round trips of one measurement. The shortest counts, since the others include waiting.
-const ROUNDS: u64 = 5;
 /// The time limit of one measurement.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The length of the first message for a rate. [`LONG_PROBE_BYTES`] follow unless it took longer
@@ -223,6 +221,12 @@ pub(crate) async fn serve_measure(
     request::send(session, &answers).await
 }
 
+/// The round trips to `hosts`, in microseconds; `None` where a host does not answer.
+pub(crate) async fn round_trips(hosts: &[String], config: &Config) -> Vec<Option<u32>> {
+    let told = measure(hosts, false, config, None).await;
+    told.into_iter().map(|told| told.ok().map(|measured| measured.rtt_us as u32)).collect()
+}
+
 /// Measures to each of `hosts`: round trips to several at once, rates one after the other, so that
 /// they do not share links. `asked` has the client that wants it, and this server's limits.
 async fn measure(
@@ -241,6 +245,8 @@ async fn measure(
             Err(_) => Err(Error::Unreachable { host: host.clone(), cause: std::io::ErrorKind::TimedOut.into() }),
         }
     });
+    // Collected, since the compiler cannot tell that an iterator over borrowed hosts is `Send`.
+    let probes: Vec<_> = probes.collect();
     // All begin in order and none is lost: the answers have the order of the hosts.
     futures_util::stream::iter(probes).buffered(if rate { 1 } else { AT_ONCE }).collect().await
 }
@@ -255,14 +261,16 @@ async fn probe(host: &str, rate: bool, config: &Config, client: Option<IpAddr>) 
     let stream = probe::connect(None, address, config).await?;
     let stream = TcpStream::from_std(stream).and_then(|s| s.set_nodelay(true).map(|()| s));
     let mut stream = stream.map_err(Error::io("setting up a plain connection"))?;
-    let rtt = shortest_echo(&mut stream, 1, ROUNDS).await.map_err(unreachable)?;
+    let rtt = echo(&mut stream, 1).await.map_err(unreachable)?;
+    // Busy programs add to the round trips that they see. The kernel has also seen those of the handshake.
+    let rtt = probe::min_round_trip(&stream).map_or(rtt, |least| least.min(rtt));
     let mut measured = Measured { rtt_us: rtt.as_secs_f64() * 1e6, rate_bytes_s: None };
     if rate {
         let mut message_bytes = SHORT_PROBE_BYTES;
-        let mut took = shortest_echo(&mut stream, message_bytes, 1).await.map_err(unreachable)?;
+        let mut took = echo(&mut stream, message_bytes).await.map_err(unreachable)?;
         if took < LONG_PROBE {
             message_bytes = LONG_PROBE_BYTES;
-            took = shortest_echo(&mut stream, message_bytes, 1).await.map_err(unreachable)?;
+            took = echo(&mut stream, message_bytes).await.map_err(unreachable)?;
         }
         // There and back, one after the other.
         let moving_s = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
@@ -271,19 +279,14 @@ async fn probe(host: &str, rate: bool, config: &Config, client: Option<IpAddr>) 
     Ok(measured)
 }
 
-/// The shortest of some round trips of a message on a plain connection; the peer answers as
-/// `bench::echo_plain` does.
-async fn shortest_echo(stream: &mut TcpStream, message_bytes: u64, rounds: u64) -> std::io::Result<Duration> {
+/// The round trip of a message on a plain connection; the peer answers as [`probe`] says.
+async fn echo(stream: &mut TcpStream, message_bytes: u64) -> std::io::Result<Duration> {
     let mut buffer = vec![0; message_bytes as usize];
-    stream.write_all(&[message_bytes.to_le_bytes(), rounds.to_le_bytes()].concat()).await?;
-    let mut shortest = Duration::MAX;
-    for _ in 0..rounds {
-        let start = Instant::now();
-        stream.write_all(&buffer).await?;
-        stream.read_exact(&mut buffer).await?;
-        shortest = shortest.min(start.elapsed());
-    }
-    Ok(shortest)
+    stream.write_all(&[message_bytes.to_le_bytes(), 1u64.to_le_bytes()].concat()).await?;
+    let start = Instant::now();
+    stream.write_all(&buffer).await?;
+    stream.read_exact(&mut buffer).await?;
+    Ok(start.elapsed())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const HASHED_EVERY: Duration = Duration::from_millis(100);
 
 /// Broadcasts the file or directory `source` of this host, in cluster `root_cluster`, to `hosts`.
 ///
-/// A failure on one host is in the [`Summary`]. If `hosts` are in several clusters, every piece
+/// A failure on one host is in the [`Summary`]. With [`Options::find_clusters`], the clusters are a guess. If `hosts` are in several clusters, every piece
 /// enters each cluster once while nothing fails (MOB, section 3.1).
 ///
 /// # Errors
@@ -36,6 +36,7 @@ pub async fn broadcast_path(
     options: &Options,
 ) -> Result<Summary, BroadcastError> {
     let began = Instant::now();
+    let options = &Options { began: options.began.or(Some(began)), ..options.clone() };
     let store = open_source(source, options).await?;
     let prepared = began.elapsed();
     let data = little_data(&*store).map_err(|e| BroadcastError::Source(e.to_string()))?;

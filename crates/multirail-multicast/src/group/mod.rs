@@ -7,6 +7,7 @@ mod error;
 #[cfg(test)]
 mod hostile_tests;
 mod inbox;
+mod measuring;
 mod options;
 mod progress;
 mod receiver;

@@ -5,7 +5,7 @@ use multirail_net::Config;
 use multirail_proto::multicast::{Bandwidths, Method};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A host that receives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,6 +64,12 @@ pub struct Options {
     pub wait_for_lost: Duration,
     /// After this time without progress on any host, incomplete hosts are given up; default 120 s.
     pub give_up_after: Duration,
+    /// Whether the given clusters are a guess, which measurements correct while data moves. Only `adaptive`
+    /// changes its clusters; the other methods keep the given ones.
+    pub find_clusters: bool,
+    /// When the user's command began; all times in the summary and in the progress count from then. `None`:
+    /// the call.
+    pub began: Option<Instant>,
     /// The seed of all random choices; default: a new one each time.
     pub seed: Option<u64>,
 }
@@ -84,6 +90,8 @@ impl Options {
             piece_bytes: None,
             wait_for_lost: Duration::from_secs(10),
             give_up_after: Duration::from_secs(120),
+            find_clusters: false,
+            began: None,
             seed: None,
         }
     }
@@ -155,6 +163,20 @@ impl Options {
     #[must_use]
     pub fn give_up_after(mut self, duration: Duration) -> Self {
         self.give_up_after = duration;
+        self
+    }
+
+    /// Sets whether the given clusters are a guess.
+    #[must_use]
+    pub fn find_clusters(mut self, find_clusters: bool) -> Self {
+        self.find_clusters = find_clusters;
+        self
+    }
+
+    /// Sets when the user's command began.
+    #[must_use]
+    pub fn began(mut self, began: impl Into<Option<Instant>>) -> Self {
+        self.began = began.into();
         self
     }
 

@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub total_bytes: u64,
     /// Bytes of the source that were read and hashed.
     pub hashed_bytes: u64,
-    /// The time since the first invitation.
+    /// The time since the command began.
     pub elapsed: Duration,
     /// The hosts without the root, in the order in which they were given.
     pub hosts: Vec<HostProgress>,
@@ -66,10 +66,10 @@ impl Progress {
         Snapshot { elapsed, ..state.snapshot.clone() }
     }
 
-    /// The first invitation goes out.
-    pub(super) fn start(&self, total_bytes: u64, hosts: Vec<HostProgress>, clusters: usize) {
+    /// A broadcast begins.
+    pub(super) fn start(&self, began: Option<Instant>, total_bytes: u64, hosts: Vec<HostProgress>, clusters: usize) {
         let mut state = self.lock();
-        state.started = Some(Instant::now());
+        state.started = Some(began.unwrap_or_else(Instant::now));
         state.snapshot.total_bytes = total_bytes;
         state.snapshot.hosts = hosts;
         state.snapshot.wan_bytes = vec![vec![0; clusters]; clusters];

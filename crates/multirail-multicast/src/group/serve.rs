@@ -2,6 +2,7 @@
 
 use super::driver::{MemberDriver, MemberSetup, OpenStore};
 use super::inbox::Inbox;
+use super::measuring::Measuring;
 use crate::link;
 use crate::pass::Passes;
 use crate::request::MulticastRequest;
@@ -19,7 +20,7 @@ use multirail_net::sync::lock;
 use multirail_net::{Config, PublicKey, Session, request};
 use multirail_proto::multicast::Members;
 use multirail_tree::root::Root;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
@@ -45,6 +46,8 @@ pub(crate) struct Registry {
     config: Config,
     take: Take,
     groups: Mutex<HashMap<GroupId, Arc<MemberDriver>>>,
+    /// What the host last reported of groups that are over, the latest last.
+    ended: Mutex<VecDeque<(GroupId, FromHost)>>,
 }
 
 /// Where received data goes.
@@ -64,20 +67,35 @@ impl fmt::Debug for Registry {
 impl Registry {
     /// The registry of a server for the folder `root`. Sessions to members are made with `config`.
     pub(crate) fn new(root: &Path, config: Config) -> Self {
-        Self { take: Take::Files(root.to_owned()), config, groups: Mutex::default() }
+        Self { take: Take::Files(root.to_owned()), config, groups: Mutex::default(), ended: Mutex::default() }
     }
 
     /// The registry of a program that receives into memory.
     pub(super) fn of_memory(inbox: Inbox, config: Config) -> Self {
-        Self { take: Take::Memory(inbox), config, groups: Mutex::default() }
+        Self { take: Take::Memory(inbox), config, groups: Mutex::default(), ended: Mutex::default() }
     }
 
     fn find(&self, id: &GroupId) -> Option<Arc<MemberDriver>> {
         self.lock().get(id).cloned()
     }
 
-    fn forget(&self, id: &GroupId) {
+    /// The group is over for this host, which last reported `report`.
+    pub(crate) fn forget(&self, id: &GroupId, report: FromHost) {
+        let mut ended = lock(&self.ended);
+        if ended.len() >= MAX_GROUPS {
+            ended.pop_front();
+        }
+        ended.push_back((*id, report));
         self.lock().remove(id);
+    }
+
+    /// The last report of a group that this host has left complete.
+    fn completed(&self, id: &GroupId) -> Option<FromHost> {
+        let is_done = |report: &FromHost| matches!(report, FromHost::Status(status) if status.done);
+        lock(&self.ended)
+            .iter()
+            .find(|(ended, report)| ended == id && is_done(report))
+            .map(|(_, report)| report.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<GroupId, Arc<MemberDriver>>> {
@@ -166,6 +184,12 @@ pub(crate) async fn serve_invite(
     if let Some(destination) = &invite.destination {
         notes.path(destination);
     }
+    if let Some(report) = registry.completed(&request.group) {
+        // The coordinator was lost, and this host went on alone until it and its peers had everything.
+        send_body(session.split().0, &FromHost::Joined).await?;
+        send_body(session.split().0, &report).await?;
+        return Ok(());
+    }
     let permissions = &session.client().permissions;
     // A host offers what it has of the data to all members, also to those that know nothing but its hash.
     let allowed = permissions.check(Right::Write).and_then(|()| permissions.check(Right::Read));
@@ -185,8 +209,8 @@ pub(crate) async fn serve_invite(
         }
         member.leave();
         let _ = tokio::time::timeout(END_TIMEOUT, member.links_ended()).await;
-        registry.forget(&request.group);
         note_outcome(notes, &member);
+        registry.forget(&request.group, member.report());
     }
     attended
 }
@@ -195,7 +219,7 @@ pub(crate) async fn serve_invite(
 fn note_outcome(notes: &Notes, member: &MemberDriver) {
     match member.report() {
         FromHost::Status(status) => {
-            notes.elsewhere(0, status.received_bytes.iter().sum());
+            notes.elsewhere(0, status.received_bytes.iter().map(|(_, bytes)| bytes).sum());
             if !status.done {
                 notes.failure("the broadcast ended before this host had everything");
             }
@@ -219,6 +243,7 @@ async fn attend(session: &mut Session, member: &Arc<MemberDriver>) -> Result<()>
     let mut listen: std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(listen);
     let mut changed = member.watch();
     let mut last = None;
+    let mut measuring = Measuring::default();
     let mut tick = tokio::time::interval(STATUS_EVERY);
     loop {
         let report = member.report();
@@ -239,7 +264,14 @@ async fn attend(session: &mut Session, member: &Arc<MemberDriver>) -> Result<()>
                 ToHost::Leave => return Ok(()),
                 ToHost::Over(below) => member.forget_below(below),
                 ToHost::Abort(why) => member.fail(why),
+                ToHost::Measure { round, targets } => measuring.begin(member, round, &targets)?,
+                ToHost::Regroup(clusters) => {
+                    if !member.regroup(clusters) {
+                        return Err(Error::Protocol("clusters of another group".to_owned()));
+                    }
+                }
             },
+            measured = measuring.end() => send_body(sender, &measured).await?,
             Ok(()) = changed.changed() => {}
             _ = tick.tick() => last = None,
         }

@@ -14,6 +14,8 @@ pub struct Summary {
     pub pieces: u32,
     /// The hosts without the root, in the order in which they were given.
     pub hosts: Vec<HostSummary>,
+    /// The cluster of the root, as it is known at the end.
+    pub root_cluster: u32,
     /// Payload bytes from the cluster of the row to the cluster of the column, as the receivers
     /// counted them.
     pub wan_bytes: Vec<Vec<u64>>,
@@ -22,7 +24,8 @@ pub struct Summary {
     /// The time from the first invitation until all hosts had answered or were not waited for any
     /// longer.
     pub setup: Duration,
-    /// The time from the begin of the broadcast until the last complete host had reported.
+    /// The time from the begin of the command ([`Options::began`](crate::Options::began)) until the last
+    /// complete host had reported.
     pub elapsed: Duration,
 }
 
@@ -32,7 +35,7 @@ pub struct Summary {
 pub struct HostSummary {
     /// The given address.
     pub address: String,
-    /// The cluster.
+    /// The cluster, as it is known at the end.
     pub cluster: u32,
     /// Whether the host is complete.
     pub outcome: Outcome,
@@ -40,7 +43,7 @@ pub struct HostSummary {
     pub resumed_bytes: u64,
     /// Bytes of verified pieces.
     pub held_bytes: u64,
-    /// The time from the begin of the broadcast until the host reported that it is complete.
+    /// The time from the begin of the command until the host reported that it is complete.
     pub complete_after: Option<Duration>,
     /// Complaints of other hosts, for example about wrong pieces. The peer is banned by these
     /// hosts.

@@ -2,11 +2,11 @@
 
 use crate::handshake::Refusal;
 use crate::sync::lock;
+use crate::tcp_info::tcp_info;
 use multirail_proto::admission::{Entered, PlaceId, Places, Source};
 use multirail_proto::session::Time;
 use std::collections::HashMap;
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -141,14 +141,5 @@ impl Drop for Place {
 
 /// How long ago data arrived on a connection.
 fn idle_time(connection: &TcpStream) -> Duration {
-    // SAFETY: all-zero bytes are a valid tcp_info, and the kernel writes at most `length` bytes of
-    // it.
-    let info = unsafe {
-        let mut info: libc::tcp_info = std::mem::zeroed();
-        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        let fd = connection.as_raw_fd();
-        libc::getsockopt(fd, libc::SOL_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut length);
-        info
-    };
-    Duration::from_millis(info.tcpi_last_data_recv.into())
+    Duration::from_millis(tcp_info(connection).map_or(0, |info| info.tcpi_last_data_recv).into())
 }

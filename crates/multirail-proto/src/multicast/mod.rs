@@ -23,6 +23,7 @@
 
 pub mod bandwidths;
 pub mod coordinator;
+pub mod grouping;
 pub mod member;
 pub mod members;
 pub mod message;

@@ -1,8 +1,9 @@
 //! The interface of a node: its inputs and outputs.
 
-use super::members::MemberId;
+use super::members::{MemberId, Members};
 use super::message::Message;
 use super::pieces::PieceSet;
+use std::sync::Arc;
 
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub enum Input {
         /// The piece.
         piece: u32,
     },
+    /// The same hosts are in other clusters than was thought. Only `adaptive` changes its clusters.
+    Regroup(Arc<Members>),
     /// The time of [`Node::wake_at_us`] has come. An early wake is harmless.
     Wake,
 }

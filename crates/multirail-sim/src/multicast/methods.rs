@@ -12,7 +12,8 @@ use multirail_proto::multicast::plan::PlanError;
 /// plan get the rates at the beginning.
 pub fn run_method(scenario: &Scenario, method: Method, seed: u64) -> Result<Outcome, PlanError> {
     let bandwidths = scenario.bandwidths();
-    let nodes = Nodes::new(method, scenario.members.clone(), scenario.pieces, seed, Some(&bandwidths))?;
+    let believed = scenario.believed.as_ref().unwrap_or(&scenario.members);
+    let nodes = Nodes::new(method, believed.clone(), scenario.pieces, seed, Some(&bandwidths))?;
     Ok(run(scenario, |me, held| nodes.node(me, held)))
 }
 

@@ -19,6 +19,8 @@ mod links;
 mod methods;
 mod outcome;
 mod queue;
+#[cfg(test)]
+mod regroup_tests;
 mod scenario;
 mod sessions;
 mod simulation;

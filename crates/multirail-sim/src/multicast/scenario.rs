@@ -43,6 +43,8 @@ pub enum Change {
     Die(MemberId),
     /// A dead host returns with the pieces that it held.
     Return(MemberId),
+    /// A host learns the true clusters.
+    Regroup(MemberId),
 }
 
 /// A change at a time.
@@ -69,6 +71,8 @@ pub enum Until {
 pub struct Scenario {
     /// The hosts.
     pub members: Arc<Members>,
+    /// The clusters that the hosts believe in until they learn the true ones; `None`: the true ones.
+    pub believed: Option<Arc<Members>>,
     /// The data.
     pub pieces: Pieces,
     /// The links of each host.
@@ -108,6 +112,7 @@ impl Scenario {
         Ok(Self {
             hosts: vec![HostLinks::lan(GIGABIT_BYTES_S); members.count()],
             members,
+            believed: None,
             pieces,
             wan_bytes_s,
             wan_delay_us: 10_000,

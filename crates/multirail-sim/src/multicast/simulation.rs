@@ -63,6 +63,8 @@ struct Host {
     wake_ns: Option<u64>,
     /// Entries of the schedule that will bring the host back.
     returns: usize,
+    /// Whether the host has learnt the true clusters.
+    knows: bool,
 }
 
 impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
@@ -163,6 +165,10 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
                 }
                 self.count_missing();
             }
+            Change::Regroup(host) => {
+                self.hosts[host as usize].knows = true;
+                self.feed(host, Input::Regroup(self.scenario.members.clone()));
+            }
         }
     }
 
@@ -171,6 +177,9 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
         self.check_complete(host);
         self.hosts[host as usize].node = Some((self.make)(host, held));
         self.feed(host, Input::Start);
+        if self.hosts[host as usize].knows {
+            self.feed(host, Input::Regroup(self.scenario.members.clone()));
+        }
     }
 
     fn die(&mut self, host: MemberId) {
@@ -425,7 +434,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
 
 impl Host {
     fn new(held: PieceSet) -> Self {
-        Self { node: None, held, complete_us: None, finished_us: None, wake_ns: None, returns: 0 }
+        Self { node: None, held, complete_us: None, finished_us: None, wake_ns: None, returns: 0, knows: false }
     }
 
     fn is_done(&self, until: Until) -> bool {

@@ -1,6 +1,7 @@
 """`multirail bcast` from the first host, to `multirail serve` on all others.
 
-Keys of a line: `method`; `options` of the command; and `kill`, hosts that die during the broadcast,
+Keys of a line: `method`; `options` of the command; `finds_clusters`, if the command is not told the
+clusters; and `kill`, hosts that die during the broadcast,
 by the plan's seed: { share, returns_after_s }. Without `returns_after_s` they stay away.
 """
 
@@ -97,11 +98,12 @@ class Group:
             TARGET,
             "--hosts",
             ",".join(host.address for host in net.hosts),
-            "--clusters",
-            ";".join(f"{cluster}={','.join(addresses)}" for cluster, addresses in members.items()),
             "--method",
             self.line["method"],
         ]
+        if not self.line.get("finds_clusters", False):
+            named = (f"{cluster}={','.join(found)}" for cluster, found in members.items())
+            words += ["--clusters", ";".join(named)]
         if self.line["method"] in PLANNERS:
             path = net.work / "rates"
             path.write_text("\n".join(scenario.link_words(rates)) + "\n")

@@ -15,14 +15,16 @@ use crate::printer::Printer;
 use multirail::runtime;
 use party::Role;
 use std::process::ExitCode;
+use std::time::Instant;
 
 pub fn run(args: BcastArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
     super::raise_file_limit();
     let interrupted = interrupt::listen()?;
     runtime::block_on(async {
         let broadcast = async {
             match party::role(&args).await? {
-                Role::Root(invited) => root::run(&args, invited, printer).await,
+                Role::Root(invited) => root::run(&args, invited, printer, began).await,
                 Role::Receiver => receive::run(&args, printer).await,
                 Role::Spare => Ok(ExitCode::SUCCESS),
             }

@@ -24,6 +24,11 @@ pub struct Wan {
     pub bytes: u64,
 }
 
+/// The names of all clusters: the given ones, or numbers from 1.
+pub fn cluster_names(given: Option<&[String]>, count: usize) -> Vec<String> {
+    given.map_or_else(|| (1..=count).map(|number| number.to_string()).collect(), <[_]>::to_vec)
+}
+
 /// The traffic between clusters, without pairs that exchanged nothing.
 pub fn wan(clusters: &[String], bytes: &[Vec<u64>]) -> Vec<Wan> {
     let mut pairs = Vec::new();
@@ -43,12 +48,16 @@ struct SummaryRow {
     bytes: u64,
     piece_bytes: u32,
     pieces: u32,
+    /// From the begin of the command until the last complete host had reported.
     seconds: f64,
+    /// The part for reading and hashing the source.
     prepared_seconds: f64,
+    /// The part from the first invitation until hosts had answered.
+    setup_seconds: f64,
     rate_mbit_s: f64,
     complete: usize,
     failed: usize,
-    root_cluster: String,
+    root_cluster: Option<String>,
     hosts: Vec<HostRow>,
     wan: Vec<Wan>,
     /// How many copies of the data crossed from one cluster to another.
@@ -69,7 +78,7 @@ struct HostRow {
 
 /// Prints the outcome of the broadcast; returns exit code 0 if every host is complete.
 pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Printer) -> ExitCode {
-    let names = &ready.clusters.names;
+    let names = &cluster_names(ready.given_names(), summary.wan_bytes.len());
     let mut told = summary.hosts.iter();
     let hosts: Vec<HostRow> = (ready.addresses.iter().zip(&ready.invited.party.receivers))
         .map(|(address, entry)| match address {
@@ -103,10 +112,11 @@ pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Pri
         pieces: summary.pieces,
         seconds,
         prepared_seconds: summary.prepared.as_secs_f64(),
+        setup_seconds: summary.setup.as_secs_f64(),
         rate_mbit_s: rate_mbit_s(summary.total_bytes, seconds.max(1e-9)),
         complete,
         failed: hosts.len() - complete,
-        root_cluster: names[ready.clusters.of[0] as usize].clone(),
+        root_cluster: names.get(summary.root_cluster as usize).cloned(),
         hosts,
         wan_copies: crossed as f64 / summary.total_bytes.max(1) as f64,
         wan,
@@ -210,7 +220,7 @@ pub fn plan(args: &BcastArgs, ready: &Ready, printer: &Printer) -> anyhow::Resul
     let (names, of) = (&ready.clusters.names, &ready.clusters.of);
     let name = |member: usize| names[of[member] as usize].clone();
     let unreachable = |member: usize| {
-        let found = ready.found.as_ref()?;
+        let found = ready.found()?;
         found.unreachable.iter().find(|(host, _)| *host as usize == member).map(|(_, why)| why.clone())
     };
     let mut member = 0;
@@ -224,7 +234,7 @@ pub fn plan(args: &BcastArgs, ready: &Ready, printer: &Printer) -> anyhow::Resul
     let hosts: Vec<PlanHost> = hosts.collect();
     let count = |cluster: usize| of.iter().filter(|c| **c as usize == cluster).count();
     let clusters = names.iter().enumerate();
-    let decided = ready.found.as_ref().map(|f| f.decided);
+    let decided = ready.found().map(|f| f.decided);
     let row = PlanRow {
         method: args.method.to_string(),
         root: PlanHost { address: ready.invited.party.root.shown(), cluster: Some(name(0)), reason: None },
@@ -251,7 +261,7 @@ pub fn plan(args: &BcastArgs, ready: &Ready, printer: &Printer) -> anyhow::Resul
 
 fn between(ready: &Ready) -> Vec<Between> {
     let (names, of) = (&ready.clusters.names, &ready.clusters.of);
-    let Some(found) = &ready.found else { return Vec::new() };
+    let Some(found) = ready.found() else { return Vec::new() };
     let mut rows = Vec::new();
     for from in 0..names.len() as u32 {
         for to in from..names.len() as u32 {

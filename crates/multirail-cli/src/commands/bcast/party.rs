@@ -3,7 +3,10 @@
 use super::args::{BcastArgs, read};
 use crate::usage::Usage;
 use anyhow::Context;
-use multirail::multicast::hosts::{Clustering, Entry, EntryPosition, Party, kubernetes, parse_file, parse_list, slurm};
+use futures_util::StreamExt;
+use multirail::multicast::hosts::{
+    Clustering, Entry, EntryPosition, Party, Subnet, kubernetes, parse_file, parse_list, slurm,
+};
 use multirail::rails::local_ports;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// The interval between two lookups of a name that does not have all hosts yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The names that are looked up at once.
+const LOOKED_UP_AT_ONCE: usize = 64;
 
 /// The role of this process.
 pub enum Role {
@@ -95,6 +100,30 @@ impl Invited {
         };
         Ok(Some(Party::clusters_by_subnet(root, &addresses, subnet)))
     }
+}
+
+/// A guess at the clusters of this host and of `hosts` (`name:port`): hosts of one subnet are near each other.
+/// A name without an address is alone.
+pub async fn guess_clusters(hosts: &[String]) -> Clustering {
+    let found = hosts.iter().map(|host| async move { look_up(host).await.ok() });
+    let found: Vec<Option<IpAddr>> = futures_util::stream::iter(found).buffered(LOOKED_UP_AT_ONCE).collect().await;
+    let subnet = Subnet { bits: None };
+    // This host may have an address in several subnets. It belongs to the first one that has another host.
+    let own = |address: &IpAddr| address_towards(*address).ok();
+    let shares = |address: &&IpAddr| {
+        own(address).is_some_and(|own| Clustering::by_subnet(&[own, **address], subnet).names.len() == 1)
+    };
+    let root = found.iter().flatten().find(shares).or(found.iter().flatten().next()).and_then(own);
+    let mut alone = 0;
+    let numbers = std::iter::once(root).chain(found).map(|address| match address {
+        Some(address) => Clustering::by_subnet(&[address], subnet).names.remove(0),
+        None => {
+            alone += 1;
+            alone.to_string()
+        }
+    });
+    let by_name = Clustering::from_names(numbers);
+    Clustering::from_numbers(&by_name.of)
 }
 
 fn with_port(mut entries: Vec<Entry>, port: Option<u16>) -> Vec<Entry> {

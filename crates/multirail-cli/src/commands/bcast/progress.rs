@@ -1,7 +1,7 @@
 //! The progress of a broadcast: a line for each cluster, then the slowest host and the traffic
 //! between clusters.
 
-use super::output::{Wan, format_time, wan};
+use super::output::{Wan, cluster_names, format_time, wan};
 use crate::escape;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use multirail::multicast::{HostState, Progress, Snapshot};
@@ -32,7 +32,7 @@ pub struct Shown {
 
 /// Shows bars if stderr is a terminal; with `always`, lines on stderr, or objects on stdout if
 /// `json`.
-pub fn show(progress: Arc<Progress>, clusters: Vec<String>, always: bool, json: bool) -> Shown {
+pub fn show(progress: Arc<Progress>, clusters: Option<Vec<String>>, always: bool, json: bool) -> Shown {
     let terminal = std::io::stderr().is_terminal();
     if !always && !terminal {
         return Shown { stop: None, thread: None };
@@ -99,7 +99,8 @@ struct Slowest {
 
 /// The previous values, for rates.
 struct View {
-    clusters: Vec<String>,
+    /// The given clusters.
+    clusters: Option<Vec<String>>,
     seconds: f64,
     hosts: Vec<HostView>,
 }
@@ -111,7 +112,7 @@ struct HostView {
 }
 
 impl View {
-    fn new(clusters: Vec<String>) -> Self {
+    fn new(clusters: Option<Vec<String>>) -> Self {
         Self { clusters, seconds: 0.0, hosts: Vec::new() }
     }
 
@@ -121,7 +122,8 @@ impl View {
         self.seconds = seconds;
         self.hosts.resize(snapshot.hosts.len(), HostView::default());
         let total = snapshot.total_bytes.max(1) as f64;
-        let mut clusters: Vec<ClusterNow> = (self.clusters.iter())
+        let names = cluster_names(self.clusters.as_deref(), snapshot.wan_bytes.len());
+        let mut clusters: Vec<ClusterNow> = (names.iter())
             .map(|name| ClusterNow {
                 name: name.clone(),
                 hosts: 0,
@@ -173,7 +175,7 @@ impl View {
             clusters,
             slowest: slowest.map(|(share, address, _)| Slowest { address: address.to_owned(), share }),
             eta_seconds: eta,
-            wan: wan(&self.clusters, &snapshot.wan_bytes),
+            wan: wan(&names, &snapshot.wan_bytes),
         }
     }
 }
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn clusters_have_a_line_and_the_slowest_host_is_named() {
-        let mut view = View::new(["a", "b", "root"].map(str::to_owned).to_vec());
+        let mut view = View::new(Some(["a", "b", "root"].map(str::to_owned).to_vec()));
         let failed = HostState::Failed("no".to_owned());
         view.update(&snapshot(0, &[("x", 0, 0, HostState::Running), ("y", 1, 0, HostState::Running)]));
         let now = view.update(&snapshot(
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn reading_is_shown_before_sending() {
-        let now = View::new(vec!["a".to_owned()]).update(&Snapshot { hashed_bytes: 2048, ..Snapshot::default() });
+        let now = View::new(None).update(&Snapshot { hashed_bytes: 2048, ..Snapshot::default() });
         assert_eq!((now.last_line(), now.eta_seconds), ("reading: 2 KiB".to_owned(), None));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::args::{BcastArgs, read, split_destination};
 use super::output;
-use super::party::Invited;
+use super::party::{Invited, guess_clusters};
 use super::progress;
-use super::ready::Ready;
+use super::ready::{ClustersFrom, Ready};
 use crate::printer::Printer;
 use crate::ssh;
 use crate::usage::Usage;
@@ -13,13 +13,18 @@ use multirail::Config;
 use multirail::multicast::attend::{Attendants, Verdict};
 use multirail::multicast::discover::discover;
 use multirail::multicast::hosts::{Clustering, parse_link_rates};
-use multirail::multicast::{Bandwidths, Options, Outcome, broadcast_path};
+use multirail::multicast::{Bandwidths, Method, Options, Outcome, broadcast_path};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Prepares and runs the broadcast.
-pub(super) async fn run(args: &BcastArgs, invited: Invited, printer: &Printer) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(
+    args: &BcastArgs,
+    invited: Invited,
+    printer: &Printer,
+    began: Instant,
+) -> anyhow::Result<ExitCode> {
     // Errors of the command line are found before anything is started.
     let given = invited.clusters(args).await?;
     let rates = args.bandwidth.as_deref().map(read).transpose()?;
@@ -66,12 +71,18 @@ pub(super) async fn run(args: &BcastArgs, invited: Invited, printer: &Printer) -
         .recursive(args.recursive)
         .sync(args.fsync)
         .bandwidths(ready.bandwidths.clone())
+        .find_clusters(matches!(ready.source, ClustersFrom::Addresses))
+        .began(began)
         .config(config)
         .advertise(args.advertise.clone())
         .piece_bytes(args.piece_bytes);
     let (hosts, root_cluster) = (ready.hosts(), ready.clusters.of[0]);
-    let shown =
-        progress::show(options.progress.clone(), ready.clusters.names.clone(), args.progress, printer.is_json());
+    let shown = progress::show(
+        options.progress.clone(),
+        ready.given_names().map(<[_]>::to_vec),
+        args.progress,
+        printer.is_json(),
+    );
     let done = broadcast_path(&args.source, &hosts, root_cluster, &options).await;
     drop(shown);
     let places: Vec<usize> = ready.present().collect();
@@ -127,13 +138,16 @@ async fn get_ready(
     if let (true, Some(Err(why))) = (hosts.is_empty(), addresses.first()) {
         anyhow::bail!("no host can be reached; the first error: {why}");
     }
-    let found = match given.is_none() || args.plan {
-        true => Some(discover(&hosts, config).await),
-        false => None,
+    let clusters_given = given.is_some();
+    let source = match clusters_given {
+        true if !args.plan => ClustersFrom::User,
+        false if !args.plan && args.method == Method::Adaptive => ClustersFrom::Addresses,
+        _ => ClustersFrom::Measurements(discover(&hosts, config).await),
     };
-    let clusters = match (&given, &found) {
+    let clusters = match (&given, &source) {
         (Some(given), _) => given.clone(),
-        (None, found) => Clustering::from_numbers(found.as_ref().map_or(&[][..], |f| &f.clusters)),
+        (None, ClustersFrom::Measurements(found)) => Clustering::from_numbers(&found.clusters),
+        (None, _) => guess_clusters(&hosts).await,
     };
     let places = addresses.iter().enumerate().filter(|(_, a)| a.is_ok()).map(|(receiver, _)| receiver + 1);
     let present = match &given {
@@ -155,7 +169,7 @@ async fn get_ready(
             Some(Bandwidths::of_links(link_bytes_s))
         }
     };
-    Ok(Ready { invited, addresses, clusters: present, clusters_given: given.is_some(), found, bandwidths })
+    Ok(Ready { invited, addresses, clusters: present, clusters_given, source, bandwidths })
 }
 
 fn check_source(args: &BcastArgs) -> anyhow::Result<()> {

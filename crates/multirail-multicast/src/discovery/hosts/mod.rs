@@ -6,7 +6,7 @@
 
 mod bandwidths;
 mod clusters;
-pub mod grouping;
+pub use multirail_proto::multicast::grouping;
 pub mod kubernetes;
 mod party;
 pub mod slurm;

@@ -73,17 +73,32 @@ async fn invite_once(shared: &Arc<Shared>, host: usize) -> Result<Ended> {
             match said.map_err(|_| silent())?? {
                 FromHost::Joined => shared.on_joined(host),
                 FromHost::Status(status) => shared.on_status(host, status),
+                FromHost::Measured { round, rtts_us } => shared.on_measured(host, round, &rtts_us),
                 FromHost::Refused(why) | FromHost::Failed(why) => return Ok::<_, Error>(Ended::Failed(why)),
             }
         }
     };
     let mut below = shared.over_below.subscribe();
+    let mut clusters = shared.clusters.subscribe();
+    // The invitation has the clusters that were thought of first.
+    clusters.mark_changed();
+    let mut measurements = shared.measurements[host].subscribe();
     let tell = async {
-        while below.changed().await.is_ok() {
-            let number = *below.borrow_and_update();
-            send_body(sender, &ToHost::Over(number)).await?;
+        loop {
+            let order = tokio::select! {
+                changed = below.changed() => changed.ok().map(|()| ToHost::Over(*below.borrow_and_update())),
+                changed = measurements.changed() => changed.ok().and_then(|()| measurements.borrow_and_update().clone()),
+                changed = clusters.changed() => match changed {
+                    Ok(()) => match &*clusters.borrow_and_update() {
+                        Some(clusters) => Some(ToHost::Regroup(clusters.to_vec())),
+                        None => continue,
+                    },
+                    Err(_) => None,
+                },
+            };
+            let Some(order) = order else { return Ok::<_, Error>(Ended::Left) };
+            send_body(sender, &order).await?;
         }
-        Ok::<_, Error>(Ended::Left)
     };
     let ended = tokio::select! {
         ended = hear => ended?,

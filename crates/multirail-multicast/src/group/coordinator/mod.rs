@@ -3,6 +3,7 @@
 mod invite;
 mod listener;
 mod shared;
+mod survey;
 
 use super::driver::{MemberDriver, MemberSetup};
 use super::error::BroadcastError;
@@ -21,11 +22,13 @@ use shared::{Shared, micros};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// How often the driver asks the machine whether a broadcast is over while no host reports.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Less data than this has arrived before its way could change.
+const MIN_SURVEY_BYTES: u64 = 4 << 20;
 /// The time limit for hosts to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -34,6 +37,7 @@ pub(super) struct CoordinatorDriver {
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
     hosts: JoinSet<()>,
+    survey: Option<JoinHandle<()>>,
     began: Instant,
 }
 
@@ -94,12 +98,16 @@ impl CoordinatorDriver {
             news: watch::Sender::new(0),
             over: watch::Sender::new(false),
             over_below: watch::Sender::new(0),
+            survey: Mutex::new(None),
+            survey_news: Notify::new(),
+            clusters: watch::Sender::new(None),
+            measurements: hosts.iter().map(|_| watch::Sender::new(None)).collect(),
         });
         let mut tasks = JoinSet::new();
         for host in 0..hosts.len() {
             tasks.spawn(invite(shared.clone(), host));
         }
-        Ok(Self { shared, accepting, hosts: tasks, began })
+        Ok(Self { shared, accepting, hosts: tasks, survey: None, began })
     }
 
     /// Waits until every host has answered or failed. Waits for late hosts only as long as answers
@@ -128,20 +136,27 @@ impl CoordinatorDriver {
         data: Vec<u8>,
     ) -> Result<Summary, BroadcastError> {
         let (pieces, inline) = (store.manifest().pieces(), !data.is_empty());
-        let setup = self.began.elapsed();
-        self.began = Instant::now();
+        let now = Instant::now();
+        let (setup, before) =
+            (now - self.began, now.saturating_duration_since(self.shared.options.began.unwrap_or(now)));
+        self.began = now;
         self.shared.machine().handle_broadcast(self.shared.now_us(), transfer);
         self.shared.start_progress(pieces.total_bytes);
         self.shared.member.broadcast(transfer, store, data);
+        if self.shared.options.find_clusters && pieces.total_bytes >= MIN_SURVEY_BYTES {
+            self.survey = Some(survey::begin(&self.shared));
+        }
         self.settle().await?;
-        let hosts = self.shared.summaries();
+        let hosts = self.shared.summaries(before);
+        let machine = self.shared.machine();
         Ok(Summary {
             total_bytes: pieces.total_bytes,
             piece_bytes: pieces.piece_bytes,
             pieces: if inline { 0 } else { pieces.count() },
             elapsed: hosts.iter().filter_map(|host| host.complete_after).max().unwrap_or_default(),
             hosts,
-            wan_bytes: self.shared.machine().wan_bytes(),
+            root_cluster: machine.members().cluster(0),
+            wan_bytes: machine.wan_bytes(),
             prepared: Duration::ZERO,
             setup,
         })
@@ -185,6 +200,7 @@ impl CoordinatorDriver {
 impl Drop for CoordinatorDriver {
     fn drop(&mut self) {
         self.accepting.abort();
+        self.survey.iter().for_each(JoinHandle::abort);
         self.shared.member.fail("the broadcast was given up".to_owned());
     }
 }

@@ -5,16 +5,17 @@ use crate::group::options::{BroadcastHost, Options};
 use crate::group::progress::{HostProgress, HostState};
 use crate::group::summary::{HostSummary, Outcome};
 use crate::pass::Pass;
-use crate::wire::{GroupId, Invite, Status};
+use crate::wire::{GroupId, Invite, Status, ToHost};
 use multirail_net::PublicKey;
 use multirail_net::sync::lock;
 use multirail_proto::multicast::MemberId;
+use multirail_proto::multicast::coordinator::survey::Survey;
 use multirail_proto::multicast::coordinator::{Coordinator, InviteState, InvitedHost};
 use multirail_proto::multicast::member::TransferStatus;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub(super) struct Shared {
     pub id: GroupId,
@@ -33,6 +34,14 @@ pub(super) struct Shared {
     pub over: watch::Sender<bool>,
     /// Transfers below this number are over.
     pub over_below: watch::Sender<u32>,
+    /// The survey of the running broadcast.
+    pub survey: Mutex<Option<Survey>>,
+    /// Tells the survey's task that the survey has news.
+    pub survey_news: Notify,
+    /// The clusters that the survey has found.
+    pub clusters: watch::Sender<Option<Arc<[u32]>>>,
+    /// What each host is to measure.
+    pub measurements: Vec<watch::Sender<Option<ToHost>>>,
 }
 
 impl Shared {
@@ -45,6 +54,7 @@ impl Shared {
     }
 
     pub(super) fn on_joined(&self, host: usize) {
+        self.with_survey(|survey, _| survey.handle_joined(host as MemberId + 1));
         self.change(host, |machine, now_us| machine.handle_joined(now_us, host));
     }
 
@@ -56,11 +66,27 @@ impl Shared {
     }
 
     pub(super) fn on_lost(&self, host: usize, why: String) {
+        self.with_survey(|survey, now_us| survey.handle_lost(now_us, host as MemberId + 1));
         self.change(host, |machine, now_us| machine.handle_lost(now_us, host, why));
     }
 
     pub(super) fn on_failed(&self, host: usize, why: String) {
+        self.with_survey(|survey, now_us| survey.handle_lost(now_us, host as MemberId + 1));
         self.change(host, |machine, now_us| machine.handle_failed(now_us, host, why));
+    }
+
+    pub(super) fn on_measured(&self, host: usize, round: u32, rtts_us: &[Option<u32>]) {
+        let by = host as MemberId + 1;
+        tracing::debug!(by, round, ?rtts_us, "a host has measured");
+        self.with_survey(|survey, now_us| survey.handle_measured(now_us, by, round, rtts_us));
+    }
+
+    /// Tells the survey of an event, if one is running.
+    pub(super) fn with_survey(&self, event: impl FnOnce(&mut Survey, u64)) {
+        if let Some(survey) = lock(&self.survey).as_mut() {
+            event(survey, self.now_us());
+            self.survey_news.notify_one();
+        }
     }
 
     /// Tells the machine of an event at `host`, and the display and the waiting task of its result.
@@ -82,17 +108,18 @@ impl Shared {
 
     pub(super) fn start_progress(&self, total_bytes: u64) {
         let machine = self.machine();
-        let progress = self.given.iter().zip(machine.hosts()).map(|(host, invited)| HostProgress {
+        let members = machine.members();
+        let progress = (1..).zip(&self.given).zip(machine.hosts()).map(|((member, host), invited)| HostProgress {
             address: host.address.clone(),
-            cluster: host.cluster,
+            cluster: members.cluster(member),
             held_bytes: 0,
             state: shown(invited),
         });
-        self.options.progress.start(total_bytes, progress.collect(), self.member.members.clusters().len());
+        self.options.progress.start(self.options.began, total_bytes, progress.collect(), members.clusters().len());
     }
 
-    /// The outcome of each host.
-    pub(super) fn summaries(&self) -> Vec<HostSummary> {
+    /// The outcome of each host. The broadcast began `before` after the command.
+    pub(super) fn summaries(&self, before: Duration) -> Vec<HostSummary> {
         let own_complaints = self.member.complaints();
         let machine = self.machine();
         let give_up_after = self.options.give_up_after;
@@ -105,7 +132,7 @@ impl Shared {
             let own = own.map(|(_, what)| format!("this host: {what}"));
             HostSummary {
                 address: host.address.clone(),
-                cluster: host.cluster,
+                cluster: machine.members().cluster(member),
                 outcome: match invited.state() {
                     _ if machine.is_complete(index) => Outcome::Complete,
                     InviteState::Failed(why) | InviteState::Lost { why, .. } => Outcome::Failed(why.clone()),
@@ -114,7 +141,7 @@ impl Shared {
                 },
                 resumed_bytes: invited.status().map_or(0, |status| status.resumed_bytes),
                 held_bytes: invited.held_bytes(),
-                complete_after: invited.complete_after_us().map(Duration::from_micros),
+                complete_after: invited.complete_after_us().map(|us| before + Duration::from_micros(us)),
                 complaints: others.chain(own).collect(),
             }
         };

@@ -212,6 +212,22 @@ impl MemberDriver {
         })
     }
 
+    /// The same hosts are in other clusters than was thought; whether these are clusters of this group.
+    pub(super) fn regroup(&self, clusters: Vec<u32>) -> bool {
+        let Ok(members) = Members::new(clusters, self.members.root()) else { return false };
+        self.with_machine(|machine, now_us| machine.handle_regroup(now_us, members))
+    }
+
+    /// The addresses of members; `None` if there is no such member.
+    pub(super) fn addresses(&self, members: &[MemberId]) -> Option<Vec<String>> {
+        members.iter().map(|member| Some(self.hosts.get(*member as usize)?.address.clone())).collect()
+    }
+
+    /// The configuration of sessions to members.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// The runtime of the group.
     pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime

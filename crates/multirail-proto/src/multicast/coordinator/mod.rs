@@ -9,6 +9,7 @@
 //! 1. Before the first broadcast, the driver waits until [`Coordinator::begins_at_us`].
 //! 2. It calls [`Coordinator::handle_broadcast`], and waits until [`Coordinator::is_settled`].
 
+pub mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -179,16 +180,29 @@ impl Coordinator {
         !is_left || now_us.saturating_sub(self.moved_us) > self.config.give_up_after_us
     }
 
+    /// The clusters of the hosts, as far as they are known.
+    pub fn members(&self) -> &Arc<Members> {
+        &self.config.members
+    }
+
+    /// The same hosts are in other clusters than was thought.
+    pub fn handle_regroup(&mut self, members: Arc<Members>) {
+        debug_assert_eq!(members.count(), self.config.members.count());
+        self.config.members = members;
+    }
+
     /// Payload bytes from the cluster of the row to the cluster of the column, as the receivers
     /// counted them.
     pub fn wan_bytes(&self) -> Vec<Vec<u64>> {
-        let clusters = self.config.members.clusters().len();
-        let mut wan = vec![vec![0u64; clusters]; clusters];
+        let members = &self.config.members;
+        let mut wan = vec![vec![0u64; members.clusters().len()]; members.clusters().len()];
         for (member, host) in (1..).zip(&self.hosts) {
-            let to = self.config.members.cluster(member) as usize;
             let received = host.status.iter().flat_map(|status| &status.received_bytes);
-            for (from, bytes) in received.take(clusters).enumerate().filter(|(from, _)| *from != to) {
-                wan[from][to] = wan[from][to].saturating_add(*bytes);
+            for (sender, bytes) in received.filter(|(sender, _)| members.contains(*sender)) {
+                if !members.are_local(*sender, member) {
+                    let between = &mut wan[members.cluster(*sender) as usize][members.cluster(member) as usize];
+                    *between = between.saturating_add(*bytes);
+                }
             }
         }
         wan

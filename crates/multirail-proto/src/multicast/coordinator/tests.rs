@@ -113,15 +113,18 @@ fn without_progress_incomplete_hosts_are_given_up() {
 #[test]
 fn bytes_between_clusters_and_complaints_are_gathered() {
     let mut it = coordinator();
-    let received = |received_bytes: &[u64]| {
+    let received = |received_bytes: &[(MemberId, u64)]| {
         let received_bytes = received_bytes.to_vec();
         Some(TransferStatus { transfer: 0, held_bytes: 0, resumed_bytes: 0, received_bytes, is_done: false })
     };
     it.handle_broadcast(0, 0);
-    it.handle_status(1, 0, received(&[9, 1]), vec![(3, "wrong pieces".to_owned()), (2, "silent".to_owned())]);
-    it.handle_status(1, 1, received(&[20, 9, 77]), vec![(3, "a flood".to_owned())]);
-    it.handle_status(1, 2, received(&[300]), Vec::new());
+    it.handle_status(1, 0, received(&[(0, 9), (2, 1)]), vec![(3, "wrong pieces".to_owned()), (2, "silent".to_owned())]);
+    it.handle_status(1, 1, received(&[(0, 20), (3, 9), (4, 77)]), vec![(3, "a flood".to_owned())]);
+    it.handle_status(1, 2, received(&[(1, 300)]), Vec::new());
     assert_eq!(it.wan_bytes(), [[0, 320], [1, 0]]);
+    it.handle_regroup(Arc::new(Members::new(vec![0, 1, 1, 0], 0).unwrap()));
+    assert_eq!(it.wan_bytes(), [[0, 38], [300, 0]], "by the clusters that are known now");
+    it.handle_regroup(Arc::new(Members::new(vec![0, 0, 1, 1], 0).unwrap()));
     let about: Vec<_> = it.complaints_about(3).collect();
     assert_eq!(about, [(0, "wrong pieces"), (1, "a flood")]);
     // Complaints outlive a broadcast, since reports repeat all of them.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct MemberConfig {
     /// The number of this host.
     pub me: MemberId,
-    /// All hosts of the group.
+    /// All hosts of the group, in the clusters that are known at first.
     pub members: Arc<Members>,
     /// The method of every broadcast in the group.
     pub method: Method,
@@ -122,8 +122,8 @@ pub struct TransferStatus {
     pub held_bytes: u64,
     /// The part of `held_bytes` that an earlier attempt left behind.
     pub resumed_bytes: u64,
-    /// Payload bytes received, by the sender's cluster.
-    pub received_bytes: Vec<u64>,
+    /// Payload bytes received from each member that has sent any.
+    pub received_bytes: Vec<(MemberId, u64)>,
     /// Whether every piece is stored under its final name.
     pub is_done: bool,
 }

@@ -7,14 +7,17 @@ use super::forward::{self, ForwardTask};
 use super::item::ControlItem;
 use super::links::LinkTable;
 use super::transfer::{Phase, Transfer};
-use crate::multicast::members::MemberId;
+use crate::multicast::members::{MemberId, Members};
 use crate::multicast::node::{Input, Output};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// The state that links and transfers share.
 #[derive(Debug)]
 pub(super) struct Core {
     pub config: MemberConfig,
+    /// The hosts in the clusters that are known now.
+    pub grouped: Arc<Members>,
     pub links: LinkTable,
     /// Manifests for peers that are being dialled.
     pub waiting_forwards: BTreeMap<MemberId, Vec<(u32, ForwardTask)>>,
@@ -34,6 +37,7 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(config: MemberConfig) -> Self {
         Self {
+            grouped: config.members.clone(),
             config,
             links: LinkTable::default(),
             waiting_forwards: BTreeMap::new(),
@@ -111,6 +115,18 @@ impl Core {
         let is_running = self.transfers.get(&number).is_some_and(|t| t.node.is_some());
         if is_running && self.links.get_mut(peer).is_some_and(|l| l.join(number)) {
             self.drive(now_us, number, Input::Up(peer));
+        }
+    }
+
+    /// Tells every node that the clusters are others than were known.
+    pub(super) fn regroup(&mut self, now_us: u64, members: Members) {
+        if members == *self.grouped {
+            return;
+        }
+        self.grouped = Arc::new(members);
+        let numbers: Vec<u32> = self.transfers.keys().copied().collect();
+        for number in numbers {
+            self.drive(now_us, number, Input::Regroup(self.grouped.clone()));
         }
     }
 

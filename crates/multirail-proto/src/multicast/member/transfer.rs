@@ -43,8 +43,8 @@ pub(super) struct Transfer {
     pub held: PieceSet,
     pub held_bytes: u64,
     pub resumed_bytes: u64,
-    /// Payload bytes received, by the sender's cluster.
-    pub received_bytes: Vec<u64>,
+    /// Payload bytes received, by sender.
+    pub received_bytes: BTreeMap<MemberId, u64>,
     accounts: BTreeMap<MemberId, PeerAccount>,
 }
 
@@ -69,7 +69,7 @@ struct PeerAccount {
 }
 
 impl Transfer {
-    pub(super) fn new(pieces: Pieces, is_inline: bool, clusters: usize) -> Self {
+    pub(super) fn new(pieces: Pieces, is_inline: bool) -> Self {
         Self {
             pieces,
             is_inline,
@@ -78,7 +78,7 @@ impl Transfer {
             held: PieceSet::none(pieces.count()),
             held_bytes: 0,
             resumed_bytes: 0,
-            received_bytes: vec![0; clusters],
+            received_bytes: BTreeMap::new(),
             accounts: BTreeMap::new(),
         }
     }
@@ -199,9 +199,9 @@ impl Transfer {
         Ok(())
     }
 
-    /// Notes `bytes` of a piece from `peer`, a host of `cluster`.
-    pub(super) fn on_bytes(&mut self, now_us: u64, peer: MemberId, cluster: u32, bytes: u64) {
-        self.received_bytes[cluster as usize] += bytes;
+    /// Notes `bytes` of a piece from `peer`.
+    pub(super) fn on_bytes(&mut self, now_us: u64, peer: MemberId, bytes: u64) {
+        *self.received_bytes.entry(peer).or_default() += bytes;
         self.account(peer).awaited_since_us = now_us;
     }
 
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     fn transfer() -> Transfer {
-        Transfer::new(Pieces { total_bytes: 100 << 10, piece_bytes: 16 << 10 }, false, 1)
+        Transfer::new(Pieces { total_bytes: 100 << 10, piece_bytes: 16 << 10 }, false)
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         t.on_sent(5, 1, &Message::Request(vec![2]));
         t.on_sent(7, 1, &Message::Request(vec![3]));
         assert_eq!((t.silence_us(10, 1), t.silence_us(10, 2)), (5, 0));
-        t.on_bytes(9, 1, 0, 100);
+        t.on_bytes(9, 1, 100);
         assert_eq!(t.silence_us(10, 1), 1);
         t.on_sent(10, 1, &Message::Cancel(vec![2, 3]));
         assert_eq!(t.silence_us(99, 1), 0);

@@ -202,7 +202,7 @@ impl Node for Mob {
             Input::Stored { from, piece } => self.stored(from, piece),
             Input::Bad { from, .. } => self.forget(from),
             Input::Wake => self.wake(now_us),
-            Input::Sent { .. } => {}
+            Input::Sent { .. } | Input::Regroup(_) => {}
         }
         // Phase 4: hosts that still lack pieces look for this host.
         if self.held.is_full() {

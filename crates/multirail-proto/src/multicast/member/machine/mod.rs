@@ -10,7 +10,7 @@ use super::item::{ControlItem, LinkEnds};
 use super::links::MAX_TRANSFERS;
 use super::member_core::Core;
 use super::transfer::{Phase, Transfer};
-use crate::multicast::members::MemberId;
+use crate::multicast::members::{MemberId, Members};
 use crate::multicast::method::{Nodes, early_calls};
 use crate::multicast::method_name::Method;
 use crate::multicast::node::Input;
@@ -107,7 +107,7 @@ impl Member {
             transfer: *number,
             held_bytes: if is_counted { transfer.held_bytes } else { 0 },
             resumed_bytes: transfer.resumed_bytes,
-            received_bytes: transfer.received_bytes.clone(),
+            received_bytes: transfer.received_bytes.iter().map(|(peer, bytes)| (*peer, *bytes)).collect(),
             is_done: transfer.phase == Phase::Done,
         })
     }
@@ -299,8 +299,8 @@ impl Member {
             return false;
         }
         let is_inline = pieces.count() == 0 || inline_bytes > 0;
-        let mut transfer = Transfer::new(pieces, is_inline, self.core.config.members.clusters().len());
-        transfer.received_bytes[self.core.config.members.cluster(peer) as usize] += inline_bytes;
+        let mut transfer = Transfer::new(pieces, is_inline);
+        *transfer.received_bytes.entry(peer).or_default() += inline_bytes;
         self.core.transfers.insert(number, transfer);
         for task in forward::onward(&self.core.config.members, self.core.config.me, positions) {
             self.core.forward(number, task);
@@ -312,7 +312,7 @@ impl Member {
     /// manifest.
     pub fn handle_broadcast(&mut self, now_us: u64, number: u32, pieces: Pieces, held: PieceSet, is_inline: bool) {
         let is_inline = is_inline || pieces.count() == 0;
-        self.core.transfers.insert(number, Transfer::new(pieces, is_inline, self.core.config.members.clusters().len()));
+        self.core.transfers.insert(number, Transfer::new(pieces, is_inline));
         for task in forward::from_root(&self.core.config.members) {
             self.core.forward(number, task);
         }
@@ -324,8 +324,8 @@ impl Member {
         let Some(transfer) = self.core.transfers.get_mut(&number) else { return };
         transfer.open(held);
         if !transfer.is_inline {
-            let MemberConfig { me, members, method, bandwidths, seed, .. } = &self.core.config;
-            match Nodes::new(*method, members.clone(), transfer.pieces, *seed, bandwidths.as_ref()) {
+            let MemberConfig { me, method, bandwidths, seed, .. } = &self.core.config;
+            match Nodes::new(*method, self.core.grouped.clone(), transfer.pieces, *seed, bandwidths.as_ref()) {
                 Ok(nodes) => transfer.node = Some(nodes.node(*me, transfer.held.clone())),
                 Err(error) => return self.handle_failure(error.to_string()),
             }
@@ -362,9 +362,8 @@ impl Member {
     /// `bytes` of a piece arrived from `peer`.
     pub fn handle_bytes(&mut self, now_us: u64, peer: MemberId, number: u32, bytes: u64) {
         self.heard_us = now_us;
-        let cluster = self.core.config.members.cluster(peer);
         if let Some(transfer) = self.core.transfers.get_mut(&number) {
-            transfer.on_bytes(now_us, peer, cluster, bytes);
+            transfer.on_bytes(now_us, peer, bytes);
         }
     }
 
@@ -390,6 +389,18 @@ impl Member {
             transfer.on_settled(peer, piece);
             self.core.drive(now_us, number, Input::Sent { to: peer, piece });
         }
+    }
+
+    /// The clusters are others than were known so far; whether they are clusters of this group. Running
+    /// broadcasts go on with them. Manifests still travel as the first clusters have it, which every host
+    /// knows at the same time.
+    pub fn handle_regroup(&mut self, now_us: u64, members: Members) -> bool {
+        let MemberConfig { members: known, method, .. } = &self.core.config;
+        if (members.count(), members.root()) != (known.count(), known.root()) || *method != Method::Adaptive {
+            return false;
+        }
+        self.core.regroup(now_us, members);
+        true
     }
 
     /// All transfers below `number` are over and are forgotten.

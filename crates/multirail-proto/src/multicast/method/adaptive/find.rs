@@ -1,5 +1,6 @@
 //! The peers that a host looks for.
 
+use super::shares::is_fetcher;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::method::mob::choose;
 use crate::rng::Rng;
@@ -35,7 +36,7 @@ fn surely_wants(members: &Members, from: MemberId, to: MemberId) -> bool {
     let (root, count) = (members.cluster(members.root()), members.clusters().len());
     let cluster = members.cluster(to);
     let is_chosen = cluster == root || count <= GLOBAL_PEERS + 1;
-    members.cluster(from) != root && is_chosen && members.counterpart(from, cluster) == to
+    members.cluster(from) != root && is_fetcher(members, from) && is_chosen && members.counterpart(from, cluster) == to
 }
 
 /// The peers that `me` looks for, drawn from a new [`rng`].
@@ -48,15 +49,24 @@ pub(super) fn wanted(members: &Members, me: MemberId, rng: &mut Rng) -> Vec<Memb
         others = choose(&mut others, LOCAL_PEERS - 1, rng);
         others.push(next);
     }
-    let (own, root) = (members.cluster(me), members.cluster(members.root()));
-    if own != root {
-        let clusters = 0..members.clusters().len() as u32;
-        let mut elsewhere: Vec<u32> = clusters.filter(|c| *c != own && *c != root).collect();
-        let mut clusters = choose(&mut elsewhere, GLOBAL_PEERS - 1, rng);
-        clusters.push(root);
-        others.extend(clusters.into_iter().map(|c| members.counterpart(me, c)));
+    if is_fetcher(members, me) {
+        others.extend(elsewhere(members, me, rng));
     }
     others
+}
+
+/// The peers in other clusters of a host that fetches from there: one in each, and with many clusters one in
+/// each of some. None next to the root.
+pub(super) fn elsewhere(members: &Members, me: MemberId, rng: &mut Rng) -> Vec<MemberId> {
+    let (own, root) = (members.cluster(me), members.cluster(members.root()));
+    if own == root {
+        return Vec::new();
+    }
+    let clusters = 0..members.clusters().len() as u32;
+    let mut others: Vec<u32> = clusters.filter(|c| *c != own && *c != root).collect();
+    let mut clusters = choose(&mut others, GLOBAL_PEERS - 1, rng);
+    clusters.push(root);
+    clusters.into_iter().map(|c| members.counterpart(me, c)).collect()
 }
 
 /// Whether every host in the cluster of `me` looks for every other host there.

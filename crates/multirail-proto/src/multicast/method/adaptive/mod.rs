@@ -10,12 +10,15 @@
 //! - **End game.** A piece that waits in the queue of a slow peer is also requested from a faster
 //!   idle peer.
 //!
+//! - **Clusters may change** while pieces move, so that a broadcast begins before they are measured.
+//!
 //! Every piece still enters each cluster once, except for pieces that are requested again because
 //! they do not arrive.
 
 mod find;
 mod node;
 mod peer;
+mod regroup;
 mod shares;
 
 pub(crate) use find::early_calls;

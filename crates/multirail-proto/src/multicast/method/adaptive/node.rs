@@ -2,9 +2,9 @@
 
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
+use super::shares::share;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
-use crate::multicast::method::mob::share;
 use crate::multicast::node::{Input, Node, Output};
 use crate::multicast::pieces::{PieceSet, Pieces};
 use crate::rng::Rng;
@@ -36,6 +36,8 @@ pub(crate) struct Adaptive {
     pub(super) busy: PieceSet,
     /// The pieces that this host fetches for its cluster.
     pub(super) mine: PieceSet,
+    /// What neighbours gave to this host of their shares.
+    pub(super) taken: PieceSet,
     /// The pieces of that share that were given away, and to whom.
     pub(super) given: BTreeMap<u32, MemberId>,
     pub(super) peers: BTreeMap<MemberId, AdaptivePeer>,
@@ -63,6 +65,7 @@ impl Adaptive {
             pieces: count,
             busy: held.clone(),
             held,
+            taken: PieceSet::none(count),
             given: BTreeMap::new(),
             peers: BTreeMap::new(),
             wanted: Vec::new(),
@@ -87,7 +90,7 @@ impl Adaptive {
         self.members.are_local(member, self.members.root())
     }
 
-    fn find_peers(&mut self) {
+    pub(super) fn find_peers(&mut self) {
         self.wanted = find::wanted(&self.members, self.me, &mut self.rng);
         // In a full mesh, the host with the lower number dials. The other one dials only if that
         // failed.
@@ -443,6 +446,7 @@ impl Node for Adaptive {
             Input::Stored { from, piece } => self.stored(from, piece),
             Input::Bad { from, .. } => self.lost(from),
             Input::Sent { to, .. } => self.sent(to),
+            Input::Regroup(members) => self.regroup(members),
             Input::Wake if self.wake_us.is_some_and(|at| at <= self.now_us) => self.tick(),
             Input::Wake => {}
         }

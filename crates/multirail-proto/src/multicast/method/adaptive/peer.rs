@@ -133,6 +133,30 @@ impl AdaptivePeer {
         }
     }
 
+    /// The peer is in this or another cluster than was thought. With `presumes`, a peer that has announced
+    /// nothing will soon hold every piece. Returns the requests that the peer may never answer.
+    pub(super) fn regroup(&mut self, local: bool, at_source: bool, watch: &PieceSet, presumes: bool) -> Vec<u32> {
+        (self.local, self.at_source) = (local, at_source);
+        watch.iter().for_each(|piece| {
+            self.watch.insert(piece);
+        });
+        if local {
+            self.pipe.window = self.pipe.window.max(LOCAL_WINDOW);
+        }
+        if presumes {
+            if !self.complete && self.has.is_empty() {
+                self.presumed = true;
+                self.has = PieceSet::all(self.has.pieces());
+            }
+            return Vec::new();
+        }
+        self.speaks();
+        let has = &self.has;
+        let (here, vain) = std::mem::take(&mut self.pipe.asked).into_iter().partition(|piece| has.contains(*piece));
+        self.pipe.asked = here;
+        Vec::from(vain)
+    }
+
     pub(super) fn new(local: bool, at_source: bool, watch: PieceSet) -> Self {
         let none = PieceSet::none(watch.pieces());
         Self {

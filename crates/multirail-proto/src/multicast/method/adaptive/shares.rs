@@ -1,18 +1,45 @@
 //! Shares that move: from hosts with much left to hosts with nothing left, and from hosts that died
 //! to the next ones by rank.
 
-use super::find::next_in_rank;
+use super::find::{self, next_in_rank};
 use super::node::Adaptive;
-use crate::multicast::members::MemberId;
+use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
-use crate::multicast::method::mob::share;
 use crate::multicast::node::Output;
 use crate::multicast::pieces::PieceSet;
+use std::ops::Range;
 
 /// A neighbour that had nothing to spare is asked again after this time.
 const REFUSED_US: u64 = 300_000;
 /// A requested piece that arrives later than this may be given away.
 const LATE_S: f64 = 1.0;
+
+/// The most hosts of a cluster that fetch from other clusters. A share of more hosts is a few pieces, each of
+/// which comes over a link that as many hosts share, so that the last one of a cluster comes late. The
+/// others get everything from their neighbours.
+pub(super) const MAX_FETCHERS: usize = 16;
+
+/// Whether a host has a share, while all hosts are up: the first ones of each cluster.
+pub(super) fn is_fetcher(members: &Members, member: MemberId) -> bool {
+    (members.rank(member) as usize) < MAX_FETCHERS
+}
+
+/// The part of a cluster's pieces that a host would fetch from other clusters.
+fn range(members: &Members, member: MemberId, pieces: u32) -> Range<u32> {
+    let fetchers = members.mob(member).len().min(MAX_FETCHERS) as u64;
+    let border = |rank: u64| (rank.min(fetchers) * u64::from(pieces) / fetchers) as u32;
+    let rank = u64::from(members.rank(member));
+    border(rank)..border(rank + 1)
+}
+
+/// The share of a host: the pieces that it fetches for its cluster. Empty next to the root.
+pub(super) fn share(members: &Members, member: MemberId, pieces: u32) -> PieceSet {
+    let mut share = PieceSet::none(pieces);
+    if !members.are_local(member, members.root()) {
+        share.insert_range(range(members, member, pieces));
+    }
+    share
+}
 
 impl Adaptive {
     /// Asks the neighbour with the most left for a part of its share, if this host could fetch
@@ -42,6 +69,10 @@ impl Adaptive {
 
     /// Gives `to` half of what is left of the share, at most `wanted` pieces.
     pub(super) fn spare(&mut self, to: MemberId, wanted: u32) {
+        if !self.is_local(to) {
+            // Before it has learnt of other clusters, the peer takes this host for a neighbour.
+            return self.send(to, Message::Take(Vec::new()));
+        }
         let left = self.mine.count_without(&self.busy);
         let mut pieces: Vec<u32> = Vec::new();
         for _ in 0..left.div_ceil(2).min(wanted) {
@@ -90,6 +121,9 @@ impl Adaptive {
             self.beg();
             return;
         }
+        for piece in &pieces {
+            self.taken.insert(*piece);
+        }
         self.adopt(pieces);
     }
 
@@ -98,6 +132,12 @@ impl Adaptive {
         let new: Vec<u32> = pieces.into_iter().filter(|p| !self.held.contains(*p) && self.mine.insert(*p)).collect();
         if new.is_empty() {
             return;
+        }
+        if self.peers.values().all(|p| p.local) {
+            // This host had no share so far.
+            let peers = find::elsewhere(&self.members, self.me, &mut self.rng);
+            self.out.extend(peers.iter().map(|peer| Output::Connect(*peer)));
+            self.wanted.extend(peers);
         }
         let ids: Vec<_> = self.peers.iter().filter(|(_, p)| !p.local && !p.complete).map(|(id, _)| *id).collect();
         for id in ids {
@@ -126,8 +166,8 @@ impl Adaptive {
             // Without the root, its cluster is like the others: its hosts may hold pieces that this
             // one lacks.
             if gone == self.members.root() {
-                let own = self.members.share(self.me, self.pieces).chain(self.members.share(gone, self.pieces));
-                self.adopt(own.collect());
+                let own = [self.me, gone].map(|host| range(&self.members, host, self.pieces));
+                self.adopt(own.into_iter().flatten().collect());
             }
             return;
         }

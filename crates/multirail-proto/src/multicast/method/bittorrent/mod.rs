@@ -430,6 +430,7 @@ impl Node for Bittorrent {
             Input::Bad { from, .. } => self.bad(now_us, from),
             Input::Sent { to, piece } => self.sent(to, piece),
             Input::Wake => self.wake(now_us),
+            Input::Regroup(_) => {}
         }
     }
 

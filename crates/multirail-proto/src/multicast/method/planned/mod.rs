@@ -267,6 +267,7 @@ impl Node for Planned {
                 }
             }
             Input::Wake => self.wake(now_us),
+            Input::Regroup(_) => {}
         }
     }
 

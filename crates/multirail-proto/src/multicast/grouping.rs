@@ -9,9 +9,9 @@ use std::collections::HashSet;
 
 /// The least factor between round trips within a cluster and between clusters. Within a cluster
 /// they differ by a factor of two, because of switches and load.
-const RTT_STEP: f64 = 3.0;
+pub(super) const RTT_STEP: f64 = 3.0;
 /// The least difference. A factor of tens of microseconds is what schedulers cause.
-const RTT_STEP_US: f64 = 250.0;
+pub(super) const RTT_STEP_US: f64 = 250.0;
 /// The least factor between rates. Several pairs are measured at once and share links.
 const RATE_STEP: f64 = 3.0;
 /// The fewest hosts that measure.
@@ -44,7 +44,7 @@ pub enum Decided {
 
 /// The cluster of each host, numbered from 0 in the order of the first host of each, and what
 /// decided. A host without measurements is a cluster of its own.
-pub(crate) fn clusters_from(hosts: usize, edges: &[Edge]) -> (Vec<u32>, Decided) {
+pub fn clusters_from(hosts: usize, edges: &[Edge]) -> (Vec<u32>, Decided) {
     let rtts: Vec<_> = edges.iter().map(|e| (e.rtt_us.max(1.0), e.from, e.to)).collect();
     if let Some(clusters) = split(hosts, &rtts, RTT_STEP, RTT_STEP_US) {
         return (clusters, Decided::RoundTrips);
@@ -58,7 +58,7 @@ pub(crate) fn clusters_from(hosts: usize, edges: &[Edge]) -> (Vec<u32>, Decided)
 
 /// The host to measure from next, if not all pairs can be measured: the one farthest from all hosts
 /// that have measured (`done`), in a cluster without such a host. `None` if every cluster has one.
-pub(crate) fn next_landmark(hosts: usize, edges: &[Edge], done: &[u32], by_rate: bool) -> Option<u32> {
+pub fn next_landmark(hosts: usize, edges: &[Edge], done: &[u32], by_rate: bool) -> Option<u32> {
     let distances: Vec<_> = match by_rate {
         false => edges.iter().map(|e| (e.rtt_us.max(1.0), e.from, e.to)).collect(),
         true => rates(edges).collect(),
@@ -91,7 +91,7 @@ fn rates(edges: &[Edge]) -> impl Iterator<Item = (f64, u32, u32)> {
 }
 
 /// Clusters if the edges of the tree have a step. The largest step counts.
-fn split(hosts: usize, edges: &[(f64, u32, u32)], factor: f64, least: f64) -> Option<Vec<u32>> {
+pub(super) fn split(hosts: usize, edges: &[(f64, u32, u32)], factor: f64, least: f64) -> Option<Vec<u32>> {
     let tree = tree(hosts, edges);
     let steps = tree.windows(2).map(|pair| (pair[0].0, pair[1].0));
     let decisive = steps.filter(|(short, long)| *long >= short * factor && long - short >= least);
