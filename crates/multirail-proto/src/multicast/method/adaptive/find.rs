@@ -7,10 +7,11 @@ use crate::rng::Rng;
 
 /// A cluster of at most this size is a full mesh: every host learns of every piece at once.
 const FULL_MESH: usize = 8;
-/// In larger clusters, a host looks for this many local peers, and is found by as many.
+/// In larger clusters, a host looks for this many local peers, and is found by as many. Besides, hosts that
+/// fetch from other clusters look for each other, since they move shares.
 const LOCAL_PEERS: usize = 4;
 /// With more other clusters than this, this many are chosen at random.
-const GLOBAL_PEERS: usize = 8;
+const GLOBAL_PEERS: usize = 16;
 
 /// The peers that `me` dials before there is data, so that sessions exist when it arrives. Of two
 /// hosts that look for each other, the first dials. Hosts next to the root dial as if they looked
@@ -29,9 +30,9 @@ pub(crate) fn early_calls(members: &Members, me: MemberId, seed: u64) -> Vec<Mem
 }
 
 /// Whether `from` looks for `to`, whatever the random choice.
-fn surely_wants(members: &Members, from: MemberId, to: MemberId) -> bool {
+pub(super) fn surely_wants(members: &Members, from: MemberId, to: MemberId) -> bool {
     if members.are_local(from, to) {
-        return is_mesh(members, from);
+        return is_mesh(members, from) || is_fetcher(members, from) && is_fetcher(members, to);
     }
     let (root, count) = (members.cluster(members.root()), members.clusters().len());
     let cluster = members.cluster(to);
@@ -45,9 +46,10 @@ pub(super) fn wanted(members: &Members, me: MemberId, rng: &mut Rng) -> Vec<Memb
     let mut others: Vec<_> = mob.iter().copied().filter(|m| *m != me).collect();
     if !is_mesh(members, me) {
         let next = next_in_rank(members, me);
-        others.retain(|m| *m != next);
-        others = choose(&mut others, LOCAL_PEERS - 1, rng);
-        others.push(next);
+        let (mut sure, mut rest): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|m| *m == next || surely_wants(members, me, *m));
+        sure.extend(choose(&mut rest, LOCAL_PEERS - 1, rng));
+        others = sure;
     }
     if is_fetcher(members, me) {
         others.extend(elsewhere(members, me, rng));

@@ -92,10 +92,12 @@ impl Adaptive {
 
     pub(super) fn find_peers(&mut self) {
         self.wanted = find::wanted(&self.members, self.me, &mut self.rng);
-        // In a full mesh, the host with the lower number dials. The other one dials only if that
-        // failed.
-        let mesh = find::is_mesh(&self.members, self.me);
-        let calls = |m: &&MemberId| !mesh || **m > self.me || !self.members.are_local(self.me, **m);
+        // Of two neighbours that look for each other, the one with the lower number dials. The other one
+        // dials only if that failed.
+        let members = &self.members;
+        let is_called =
+            |m: MemberId| m < self.me && members.are_local(self.me, m) && find::surely_wants(members, m, self.me);
+        let calls = |m: &&MemberId| !is_called(**m);
         self.out.extend(self.wanted.iter().filter(calls).map(|m| Output::Connect(*m)));
         self.retry_us = self.now_us + RETRY_US;
     }

@@ -14,10 +14,10 @@ const REFUSED_US: u64 = 300_000;
 /// A requested piece that arrives later than this may be given away.
 const LATE_S: f64 = 1.0;
 
-/// The most hosts of a cluster that fetch from other clusters. A share of more hosts is a few pieces, each of
-/// which comes over a link that as many hosts share, so that the last one of a cluster comes late. The
-/// others get everything from their neighbours.
-pub(super) const MAX_FETCHERS: usize = 16;
+/// The most hosts of a cluster that fetch from other clusters. With more, each has a few pieces, every one of
+/// which comes over a link that as many hosts share, so that the last one of a cluster comes late. The others
+/// get everything from their neighbours.
+pub(super) const MAX_FETCHERS: usize = 4;
 
 /// Whether a host has a share, while all hosts are up: the first ones of each cluster.
 pub(super) fn is_fetcher(members: &Members, member: MemberId) -> bool {
