@@ -1,6 +1,6 @@
 //! The peers that a host looks for.
 
-use super::shares::is_fetcher;
+use super::fetchers::is_fetcher;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::method::mob::choose;
 use crate::rng::Rng;

@@ -15,6 +15,7 @@
 //! Every piece still enters each cluster once, except for pieces that are requested again because
 //! they do not arrive.
 
+mod fetchers;
 mod find;
 mod node;
 mod peer;

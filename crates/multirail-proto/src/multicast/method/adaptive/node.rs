@@ -1,8 +1,8 @@
 //! The node of the method `adaptive`: requests, answers and the end game.
 
+use super::fetchers::share;
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
-use super::shares::share;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use crate::multicast::node::{Input, Node, Output};

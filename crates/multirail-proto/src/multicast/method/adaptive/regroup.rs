@@ -1,7 +1,7 @@
 //! Other clusters than were thought: shares, peers and what they are told follow them.
 
+use super::fetchers::share;
 use super::node::Adaptive;
-use super::shares::share;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use std::sync::Arc;
