@@ -9,6 +9,11 @@ const MAX_BATCH_BYTES: usize = 128 << 10;
 /// As much is sealed before the first write of a message, so that the peer opens records while later
 /// ones are sealed. Each batch that follows without a gap is twice as long, which saves system calls.
 const FIRST_BATCH_BYTES: usize = 16 << 10;
+/// The plaintext of the first records, which fit in a packet, and how much goes in such records. The bytes that
+/// measure a new rail are among it: a peer that could open nothing before 16 KiB have come would learn nothing of
+/// a slow rail before the session begins.
+const SHORT_RECORD_BYTES: usize = 1400;
+const IN_SHORT_RECORDS_BYTES: u64 = 64 << 10;
 /// After this many bytes, older ones count half in [`RecordLayer::plaintext_share`].
 const SHARE_WINDOW_BYTES: u64 = 1 << 20;
 
@@ -25,6 +30,8 @@ pub(crate) struct RecordLayer {
     /// For each record that the caller was not told to be written: its end in `sealed`, and the length
     /// of its plaintext.
     ends: VecDeque<(usize, usize)>,
+    /// How much more plaintext goes in short records.
+    short_left_bytes: u64,
     /// How much plaintext the next batch has at most.
     batch_bytes: usize,
     /// Plaintext and records of late.
@@ -41,6 +48,7 @@ impl RecordLayer {
             sealed_bytes: 0,
             written: 0,
             ends,
+            short_left_bytes: IN_SHORT_RECORDS_BYTES,
             batch_bytes: FIRST_BATCH_BYTES,
             share: (0, 0),
         }
@@ -93,11 +101,13 @@ impl RecordLayer {
         let mut slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
         let mut taken_bytes = 0;
         while taken_bytes < most_bytes.max(1) {
-            let (count, end) = self.sealer.seal(&slices, &mut self.sealed, self.sealed_bytes);
+            let limit = if self.short_left_bytes > 0 { SHORT_RECORD_BYTES } else { usize::MAX };
+            let (count, end) = self.sealer.seal(&first(&slices, limit), &mut self.sealed, self.sealed_bytes);
             if count == 0 {
                 return;
             }
             self.ends.push_back((end, count));
+            self.short_left_bytes = self.short_left_bytes.saturating_sub(count as u64);
             self.share.0 += count as u64;
             self.share.1 += (end - self.sealed_bytes) as u64;
             self.sealed_bytes = end;
@@ -158,6 +168,17 @@ impl RecordLayer {
     }
 }
 
+/// The first `limit` bytes of `slices`.
+fn first<'a>(slices: &[&'a [u8]], limit: usize) -> Vec<&'a [u8]> {
+    let mut left = limit;
+    let cut = slices.iter().map(|slice| {
+        let taken = left.min(slice.len());
+        left -= taken;
+        &slice[..taken]
+    });
+    cut.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::cipher::{Cipher, SECRET_BYTES};
@@ -170,6 +191,7 @@ mod tests {
         let (sealer, opener) = (Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
         let mut layer = RecordLayer::new(sealer, opener);
         let message = vec![7; 600 << 10];
+        layer.short_left_bytes = 0;
         for _ in 0..2 {
             let (mut rest, mut batches) = (&message[..], Vec::new());
             while !rest.is_empty() {
@@ -178,6 +200,40 @@ mod tests {
                 rest = &rest[written..];
             }
             assert_eq!(batches, [16, 32, 64, 128, 128, 128, 104]);
+        }
+    }
+    /// A peer opens what has come of the first bytes, packet by packet.
+    #[test]
+    fn a_connection_begins_with_records_of_a_packet() {
+        let secret = [1; SECRET_BYTES];
+        let (sealer, opener) = (Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
+        let mut layer = RecordLayer::new(sealer, opener);
+        let (message, mut sent, mut wire) = (vec![7; 100 << 10], 0, Vec::new());
+        while sent < message.len() {
+            let write = |bytes: &[u8]| {
+                wire.extend_from_slice(bytes);
+                Ok(bytes.len())
+            };
+            sent += layer.write(&[IoSlice::new(&message[sent..])], usize::MAX, write).unwrap();
+        }
+        let mut peer = RecordLayer::new(Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
+        let (mut opened, mut packets) = (0, wire.chunks(1448));
+        let mut buffer = vec![0; message.len()];
+        for packet in 1..=45 {
+            let mut bytes = packets.next().unwrap();
+            loop {
+                let read = |room: &mut [u8]| {
+                    let count = bytes.len().min(room.len());
+                    room[..count].copy_from_slice(&bytes[..count]);
+                    bytes = &bytes[count..];
+                    if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+                };
+                match peer.read(&mut [IoSliceMut::new(&mut buffer)], read) {
+                    Ok(count) => opened += count,
+                    Err(_) => break,
+                }
+            }
+            assert!(opened >= (packet - 1) * SHORT_RECORD_BYTES, "{opened} bytes after {packet} packets");
         }
     }
 }
