@@ -129,6 +129,12 @@ impl Driver {
                 self.machine.handle_over(transfer);
                 self.stores.retain(|number, _| *number >= transfer);
             }
+            11 if argument >= 240 => {
+                let clusters = input.iter().map(|byte| u32::from(byte % 6)).collect();
+                if let Ok(members) = Members::new(clusters, u32::from(argument == 240)) {
+                    self.machine.handle_regroup(now_us, members);
+                }
+            }
             _ => {}
         }
     }

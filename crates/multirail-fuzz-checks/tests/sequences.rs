@@ -65,6 +65,11 @@ fn members_of_broadcasts_stay_within_their_rules() {
             bytes.extend(ready);
         }
         for _ in 0..STEPS {
+            if rng.below(10) == 0 {
+                let clusters: Vec<u8> = (0..5).map(|_| rng.below(3) as u8).collect();
+                bytes.extend([11, 0, 241, 5]);
+                bytes.extend(clusters);
+            }
             let kind = [0, 1, 1, 1, 5, 6, 6, 7, 7, 8, 9, 10, 11][rng.below(13) as usize];
             let argument = if rng.below(8) == 0 { rng.below(256) } else { rng.below(12) } as u8;
             let mut input = match kind {

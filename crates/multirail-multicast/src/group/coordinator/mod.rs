@@ -144,7 +144,8 @@ impl CoordinatorDriver {
         self.shared.start_progress(pieces.total_bytes);
         self.shared.member.broadcast(transfer, store, data);
         if self.shared.options.find_clusters && pieces.total_bytes >= MIN_SURVEY_BYTES {
-            self.survey = Some(survey::begin(&self.shared));
+            let earlier = self.survey.replace(survey::begin(&self.shared));
+            earlier.iter().for_each(JoinHandle::abort);
         }
         self.settle().await?;
         let hosts = self.shared.summaries(before);
