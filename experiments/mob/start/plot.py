@@ -9,7 +9,13 @@ TOLD, FINDS = "adaptive, clusters given", "adaptive, clusters found"
 
 
 def figures(rows, folder):
-    multicast_drawing.write_tables(Broadcasts(rows), folder)
+    found = Broadcasts(rows)
+    for network in found.networks:
+        name = network.replace(", ", "-").replace(" ", "-")
+        multicast_drawing.by_size(
+            found, network, folder / f"{name}.png", f"{network}: clusters given and found"
+        )
+    multicast_drawing.write_tables(found, folder)
 
 
 def claims(rows):
