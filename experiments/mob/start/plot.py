@@ -23,12 +23,13 @@ def claims(rows):
     for network in found.networks:
         for size in found.sizes:
             rate = found.ratio(network, "fast", TOLD, FINDS, size)
+            bound_mb_s = found.bound_mb_s(network, "fast", size) or 0
             yield demanded(
                 f"{network}, {size_name(size)}",
                 "clusters found: time over that with clusters given, from the start of the command",
                 rate,
                 most=1.03,
-                note=f"bound {found.bound_mb_s(network, 'fast', size):.2f} MB/s",
+                note=f"bound {bound_mb_s:.2f} MB/s",
                 runs=found.runs(network, "fast", FINDS, size),
             )
             yield demanded(
