@@ -48,8 +48,8 @@ pub async fn connect(local: Option<&LocalEnd>, remote: SocketAddr, config: &Conf
     Ok(Connection::open(stream, &host, config, PROBE).await?.into_unprotected())
 }
 
-/// The shortest round trip that the kernel has seen on a connection. Other than a round trip that a program
-/// measures, it does not include the time until busy programs run.
+/// The shortest round trip that the kernel has seen on a connection. Unlike a round trip that a program
+/// measures, it does not include the time until a busy program runs.
 pub fn min_round_trip(stream: &impl AsRawFd) -> Option<Duration> {
     let info = tcp_info(stream).filter(|info| (1..u32::MAX).contains(&info.tcpi_min_rtt))?;
     Some(Duration::from_micros(info.tcpi_min_rtt.into()))

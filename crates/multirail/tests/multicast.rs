@@ -108,7 +108,7 @@ fn clusters_that_are_a_guess_are_measured_meanwhile() {
         let broadcast = broadcast_path(&source, &hosts, 0, &options);
         let summary = common::runtime().block_on(bounded("a broadcast", 60, broadcast)).unwrap();
         assert!(summary.is_complete(), "{summary:#?}");
-        assert!(summary.elapsed >= Duration::from_secs(5), "times count from the begin of the command");
+        assert!(summary.elapsed >= Duration::from_secs(5), "times count from the start of the command");
         assert!(summary.hosts.iter().all(|host| host.complete_after >= Some(Duration::from_secs(5))));
         for root in roots {
             common::assert_same(&std::fs::read(root.join("data")).unwrap(), &content, "a host's copy");

@@ -2,8 +2,8 @@
 //! the result.
 //!
 //! A measurement is a plain TCP connection to the other host's server, which echoes: the round
-//! trip of one byte and of the handshake, and, only if these do not decide, of more bytes for the rate. Up to [`MAX_ALL_PAIRS`]
-//! hosts measure to all others. Beyond that only a few hosts that are far from each other do, the
+//! trips of the handshake and of one byte, and, only if these do not decide, of more bytes for the rate.
+//! Up to [`MAX_ALL_PAIRS`] hosts measure to all others. Beyond that only a few hosts that are far from each other do, the
 //! landmarks: one in each cluster and one more are enough.
 
 use crate::discovery::bounds::{Bounds, may_dial};

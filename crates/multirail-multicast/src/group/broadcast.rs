@@ -17,7 +17,8 @@ const HASHED_EVERY: Duration = Duration::from_millis(100);
 
 /// Broadcasts the file or directory `source` of this host, in cluster `root_cluster`, to `hosts`.
 ///
-/// A failure on one host is in the [`Summary`]. With [`Options::find_clusters`], the clusters are a guess. If `hosts` are in several clusters, every piece
+/// A failure on one host is in the [`Summary`]. With [`Options::find_clusters`], the clusters are a
+/// guess. If `hosts` are in several clusters, every piece
 /// enters each cluster once while nothing fails (MOB, section 3.1).
 ///
 /// # Errors

@@ -24,7 +24,7 @@ pub struct Summary {
     /// The time from the first invitation until all hosts had answered or were not waited for any
     /// longer.
     pub setup: Duration,
-    /// The time from the begin of the command ([`Options::began`](crate::Options::began)) until the last
+    /// The time from the start of the command ([`Options::began`](crate::Options::began)) until the last
     /// complete host had reported.
     pub elapsed: Duration,
 }
@@ -43,7 +43,7 @@ pub struct HostSummary {
     pub resumed_bytes: u64,
     /// Bytes of verified pieces.
     pub held_bytes: u64,
-    /// The time from the begin of the command until the host reported that it is complete.
+    /// The time from the start of the command until the host reported that it is complete.
     pub complete_after: Option<Duration>,
     /// Complaints of other hosts, for example about wrong pieces. The peer is banned by these
     /// hosts.

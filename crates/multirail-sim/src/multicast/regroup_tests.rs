@@ -69,7 +69,7 @@ fn wrong_clusters_are_corrected_at_the_cost_of_their_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 12 } else { 200 }))]
 
-    /// Whatever hosts believe at first, whenever they learn better, and whoever dies, all others complete.
+    /// Whatever hosts believe at first, and whenever they learn better, all complete that do not die.
     #[test]
     fn every_host_completes(
         wrong in prop::collection::vec(0u32..6, 16),

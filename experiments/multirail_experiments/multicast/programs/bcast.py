@@ -1,8 +1,8 @@
 """`multirail bcast` from the first host, to `multirail serve` on all others.
 
 Keys of a line: `method`; `options` of the command; `finds_clusters`, if the command is not told the
-clusters; and `kill`, hosts that die during the broadcast,
-by the plan's seed: { share, returns_after_s }. Without `returns_after_s` they stay away.
+clusters; and `kill`, hosts that die during the broadcast, by the plan's seed:
+{ share, returns_after_s }. Without `returns_after_s` they stay away.
 """
 
 import contextlib

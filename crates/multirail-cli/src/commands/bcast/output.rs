@@ -48,7 +48,7 @@ struct SummaryRow {
     bytes: u64,
     piece_bytes: u32,
     pieces: u32,
-    /// From the begin of the command until the last complete host had reported.
+    /// From the start of the command until the last complete host had reported.
     seconds: f64,
     /// The part for reading and hashing the source.
     prepared_seconds: f64,

@@ -27,7 +27,7 @@ const MAX_ALL_PAIRS: usize = 16;
 const NEXT_IN_CLUSTER: [usize; 2] = [1, 2];
 /// The hosts that a host measures with at random.
 const AT_RANDOM: usize = 2;
-/// With more pairs of clusters than this for each host, only some are measured.
+/// With more pairs of clusters than this for each host, a round measures only what it draws at random.
 const CLUSTER_PAIRS_A_HOST: usize = 4;
 /// The most hosts that one host measures to in a round.
 pub const MAX_TARGETS: usize = 64;
