@@ -41,6 +41,7 @@ enum Command {
     #[command(hide = true)]
     CopyServer(commands::copy_server::CopyServerArgs),
     Bcast(commands::bcast::BcastArgs),
+    Fetch(commands::fetch::FetchArgs),
     Pipeline(commands::pipeline::PipelineArgs),
     Rails(commands::rails::RailsArgs),
     Bench(commands::bench::BenchArgs),
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Cp(args) => commands::cp::run(args, &printer),
         Command::CopyServer(args) => commands::copy_server::run(args, &printer),
         Command::Bcast(args) => commands::bcast::run(args, &printer),
+        Command::Fetch(args) => commands::fetch::run(args, &printer),
         Command::Pipeline(args) => commands::pipeline::run(args, &printer),
         Command::Rails(args) => commands::rails::run(args, &printer),
         Command::Bench(args) => commands::bench::run(args, &printer),

@@ -6,7 +6,8 @@ use crate::discovery::measure;
 use crate::group::serve::{Registry, serve_invite, serve_peer};
 use crate::request::MulticastRequest;
 use crate::store::tree::abandoned::{KEPT_FOR, remove_abandoned};
-use multirail_net::request::Request;
+use crate::wire::JoinReply;
+use multirail_net::request::{self, Request};
 use multirail_net::router::{Answering, Next, ProtocolHandler};
 use multirail_net::{Config, Session};
 use multirail_tree::dir::Dir;
@@ -56,6 +57,12 @@ impl ProtocolHandler for MulticastHandler {
                 MulticastRequest::Invite(request) => {
                     serve_invite(&self.registry, &mut session, request, &notes).await?
                 }
+                MulticastRequest::Join(_) => {
+                    notes.operation("join");
+                    let why = "no broadcast with this ticket begins here; ask for a new ticket".to_owned();
+                    notes.refused(&why);
+                    request::send(&mut session, &JoinReply::Refused(why)).await?;
+                }
                 MulticastRequest::Peer(hello) => {
                     notes.operation("link");
                     serve_peer(&self.registry, session, peer, hello).await?;
@@ -73,7 +80,6 @@ mod tests {
     use crate::request::MULTICAST;
     use crate::wire::{self, FromHost, Invite, InviteHost, InviteRequest, MAX_STATUS_BYTES, Status};
     use crate::{Method, pass::Pass};
-    use multirail_net::request;
     use multirail_net::router::Router;
     use multirail_net::session::{ListenConfig, Listener};
 

@@ -27,8 +27,8 @@ mod wire;
 pub use discovery::hosts;
 pub use discovery::measure as discover;
 pub use group::{
-    BroadcastError, BroadcastHost, Group, HostProgress, HostState, HostSummary, Options, Outcome, Progress, Receiver,
-    Snapshot, Summary, broadcast_path,
+    BroadcastError, BroadcastHost, FetchError, FetchOptions, Fetched, Group, HostProgress, HostState, HostSummary,
+    Joining, Options, Outcome, Progress, Receiver, Snapshot, Summary, Ticket, TicketError, broadcast_path, fetch,
 };
 pub use handler::MulticastHandler;
 pub use multirail_proto::multicast::{Bandwidths, Method};

@@ -1,6 +1,6 @@
 //! What a client asks a server for.
 
-use crate::wire::{InviteRequest, PeerHello};
+use crate::wire::{InviteRequest, JoinRequest, PeerHello};
 use multirail_net::protocol::ProtocolName;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,8 @@ pub(crate) enum MulticastRequest {
     Invite(InviteRequest),
     /// Be a link between two members of a group.
     Peer(PeerHello),
+    /// Join a group by a ticket. Only the root of the group answers it.
+    Join(JoinRequest),
 }
 
 /// The request to measure to other hosts.

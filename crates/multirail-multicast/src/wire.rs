@@ -47,7 +47,7 @@ pub(crate) struct InviteRequest {
 /// Everything that a host needs to know about its group.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Invite {
-    /// The members. The root's address is the one at which this host reaches it.
+    /// The members that are known now. The root's address is the one at which this host reaches it.
     pub hosts: Vec<InviteHost>,
     /// The number of the receiving host.
     pub me: MemberId,
@@ -71,6 +71,26 @@ pub(crate) struct InviteHost {
     pub cluster: u32,
 }
 
+/// The request of a host that joins by a ticket. The answer is a [`JoinReply`]; then the session is like
+/// that of a host which was invited.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JoinRequest {
+    pub(crate) group: GroupId,
+    /// The port at which the host listens for other members.
+    pub(crate) port: u16,
+    /// The number that the host had before it lost the coordinator.
+    pub(crate) me: Option<MemberId>,
+}
+
+/// The answer to a [`JoinRequest`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum JoinReply {
+    /// The host takes part.
+    Invite(Box<Invite>),
+    /// The host does not take part, and why.
+    Refused(String),
+}
+
 /// From a coordinator to a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ToHost {
@@ -87,8 +107,14 @@ pub(crate) enum ToHost {
         /// At most [`survey::MAX_TARGETS`].
         targets: Vec<MemberId>,
     },
-    /// The cluster of each member is now known to be this one.
-    Regroup(Vec<u32>),
+    /// The cluster of each member is now known to be this one, and hosts may have joined.
+    Regroup {
+        clusters: Vec<u32>,
+        /// The number of the first member that joined after the group had begun.
+        first: MemberId,
+        /// The members from `first` on.
+        joined: Vec<InviteHost>,
+    },
 }
 
 /// From a host to its coordinator.
@@ -102,6 +128,8 @@ pub(crate) enum FromHost {
     Status(Status),
     /// The host cannot go on, and why.
     Failed(String),
+    /// The host leaves of its own accord.
+    Leaving,
     /// The answer to [`ToHost::Measure`].
     Measured {
         /// The number of the round.
@@ -286,6 +314,7 @@ pub fn read_any(bytes: &[u8]) {
     });
     let _ = postcard::from_bytes::<ToHost>(bytes);
     let _ = postcard::from_bytes::<FromHost>(bytes);
+    let _ = postcard::from_bytes::<JoinReply>(bytes);
     let _ = postcard::from_bytes::<PeerReply>(bytes);
 }
 

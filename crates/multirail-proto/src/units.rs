@@ -2,6 +2,8 @@
 //!
 //! Sizes are powers of two (`64k` = 64 KiB), rates powers of ten (`100mbit` = 10^8 bit/s).
 
+use std::time::Duration;
+
 /// Why the text of a size or rate is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{input}` is not a {what}; write for example {example}")]
@@ -53,6 +55,28 @@ pub fn parse_rate_mbit_s(text: &str) -> Result<f64, ParseUnitError> {
         // The value must be representable.
         Some(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err(ParseUnitError { input: text.to_owned(), what: "rate", example: "100mbit, 2.5gbit or 500kbit" }),
+    }
+}
+
+/// Parses `90s`, `10m` or `2h` into a time.
+///
+/// # Errors
+///
+/// [`ParseUnitError`], if the text is no time, or one of more than a year.
+pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &lower[digits.len()..] {
+        "s" => Some(1u64),
+        "m" | "min" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(scale).and_then(|(value, scale)| value.checked_mul(scale));
+    match seconds {
+        Some(seconds @ 0..=31_536_000) => Ok(Duration::from_secs(seconds)),
+        _ => Err(ParseUnitError { input: text.to_owned(), what: "time", example: "90s, 10m or 2h" }),
     }
 }
 

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod copy_server;
 pub mod cp;
 pub mod doctor;
+pub mod fetch;
 pub mod id;
 pub mod lab;
 pub mod pair;

@@ -1,9 +1,10 @@
 //! Broadcasts a file or a directory.
 
-use super::coordinator::CoordinatorDriver;
+use super::coordinator::{CoordinatorDriver, random};
 use super::error::BroadcastError;
 use super::options::{BroadcastHost, Options};
 use super::summary::Summary;
+use super::ticket::secret_token;
 use crate::store::source::{SourceOptions, SourceStore};
 use crate::store::{Store, StoreError};
 use crate::wire::MAX_INLINE_BYTES;
@@ -41,9 +42,17 @@ pub async fn broadcast_path(
     let store = open_source(source, options).await?;
     let prepared = began.elapsed();
     let data = little_data(&*store).map_err(|e| BroadcastError::Source(e.to_string()))?;
+    let secret = (options.joining.is_some() && hosts.is_empty() && options.config.token.is_none()).then(random);
+    let mut options = options.clone();
+    if let Some(secret) = &secret {
+        options.config.token = Some(secret_token(secret));
+    }
     let destination = options.destination.as_os_str().as_bytes().to_vec();
     let mut coordinator =
-        CoordinatorDriver::begin(hosts, root_cluster, options, Some(destination), Some(store.manifest().id())).await?;
+        CoordinatorDriver::begin(hosts, root_cluster, &options, Some(destination), Some(store.manifest().id())).await?;
+    if let Some(joining) = &options.joining {
+        joining.publish(coordinator.ticket(store.manifest().id(), secret).await);
+    }
     coordinator.gather().await;
     let summary = coordinator.broadcast(0, store, data).await;
     coordinator.end().await;

@@ -1,5 +1,6 @@
 //! The hosts and options of a broadcast.
 
+use super::joining::Joining;
 use super::progress::Progress;
 use multirail_net::Config;
 use multirail_proto::multicast::{Bandwidths, Method};
@@ -67,6 +68,8 @@ pub struct Options {
     /// Whether the given clusters are a guess, which measurements correct while data moves. Only `adaptive`
     /// changes its clusters; the other methods keep the given ones.
     pub find_clusters: bool,
+    /// Lets hosts join by a ticket; default not. Only with `adaptive`.
+    pub joining: Option<Joining>,
     /// When the user's command began; all times in the summary and in the progress count from then. `None`:
     /// the call.
     pub began: Option<Instant>,
@@ -91,6 +94,7 @@ impl Options {
             wait_for_lost: Duration::from_secs(10),
             give_up_after: Duration::from_secs(120),
             find_clusters: false,
+            joining: None,
             began: None,
             seed: None,
         }
@@ -170,6 +174,13 @@ impl Options {
     #[must_use]
     pub fn find_clusters(mut self, find_clusters: bool) -> Self {
         self.find_clusters = find_clusters;
+        self
+    }
+
+    /// Sets whether hosts can join by a ticket.
+    #[must_use]
+    pub fn joining(mut self, joining: impl Into<Option<Joining>>) -> Self {
+        self.joining = joining.into();
         self
     }
 

@@ -5,12 +5,10 @@ use super::inbox::Inbox;
 use super::measuring::Measuring;
 use crate::link;
 use crate::pass::Passes;
-use crate::request::MulticastRequest;
 use crate::store::{Destination, Manifest, TreeOptions, TreeStore};
 use crate::store::{Store, StoreError};
 use crate::wire::{
-    FromHost, GroupId, Invite, InviteRequest, MAX_INVITE_BYTES, MAX_STATUS_BYTES, PeerHello, PeerReply, ToHost,
-    receive_body, send_body,
+    FromHost, GroupId, Invite, InviteRequest, MAX_INVITE_BYTES, PeerHello, PeerReply, ToHost, receive_body, send_body,
 };
 use multirail_net::error::{Error, Result};
 use multirail_net::permissions::{Permissions, Right};
@@ -26,6 +24,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -102,12 +101,14 @@ impl Registry {
         lock(&self.groups)
     }
 
-    /// The group of an invitation from a root with this key, and whether it begins with it.
-    fn join(
+    /// The group of an invitation from a root with this key, and whether it begins with it. `joins_later`:
+    /// the broadcast may have begun without this host.
+    pub(super) fn join(
         &self,
         id: GroupId,
         invite: Invite,
         (root, permissions): (PublicKey, &Permissions),
+        joins_later: bool,
     ) -> Result<(Arc<MemberDriver>, bool), String> {
         let cluster_of = invite.hosts.iter().map(|h| h.cluster).collect();
         let members = Members::new(cluster_of, invite.root).map_err(|e| e.to_string())?;
@@ -148,6 +149,7 @@ impl Registry {
             config: self.config.clone(),
             passes: Passes { root, group: id, own: invite.pass },
             manifest: invite.manifest,
+            joins_later,
             open,
             done,
         });
@@ -193,7 +195,7 @@ pub(crate) async fn serve_invite(
     let permissions = &session.client().permissions;
     // A host offers what it has of the data to all members, also to those that know nothing but its hash.
     let allowed = permissions.check(Right::Write).and_then(|()| permissions.check(Right::Read));
-    let joined = allowed.and_then(|()| registry.join(request.group, invite, (session.peer().key, permissions)));
+    let joined = allowed.and_then(|()| registry.join(request.group, invite, (session.peer().key, permissions), false));
     let (member, begins) = match joined {
         Ok(joined) => joined,
         Err(why) => {
@@ -201,7 +203,8 @@ pub(crate) async fn serve_invite(
             return request::send(session, &FromHost::Refused(why)).await;
         }
     };
-    let attended = attend(session, &member).await;
+    let mut never: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(std::future::pending());
+    let attended = attend(session, &member, &mut never).await;
     if begins {
         if let Err(error) = &attended {
             tracing::debug!(%error, "the coordinator is lost");
@@ -229,18 +232,23 @@ fn note_outcome(notes: &Notes, member: &MemberDriver) {
     }
 }
 
-/// Reports progress to the coordinator and follows its orders until it says leave.
-async fn attend(session: &mut Session, member: &Arc<MemberDriver>) -> Result<()> {
+/// Reports progress to the coordinator and follows its orders until it says leave. When `enough` is over, this
+/// host leaves of its own accord.
+pub(super) async fn attend(
+    session: &mut Session,
+    member: &Arc<MemberDriver>,
+    enough: &mut Pin<Box<dyn Future<Output = ()> + Send + '_>>,
+) -> Result<()> {
     let (sender, receiver) = session.split();
     send_body(sender, &FromHost::Joined).await?;
     let (told, mut orders) = mpsc::channel(1);
     let listen = async {
         loop {
-            let order: ToHost = receive_body(receiver, MAX_STATUS_BYTES).await?;
+            let order: ToHost = receive_body(receiver, MAX_INVITE_BYTES).await?;
             let _ = told.send(order).await;
         }
     };
-    let mut listen: std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(listen);
+    let mut listen: Pin<Box<dyn Future<Output = Result<()>> + Send>> = Box::pin(listen);
     let mut changed = member.watch();
     let mut last = None;
     let mut measuring = Measuring::default();
@@ -265,13 +273,17 @@ async fn attend(session: &mut Session, member: &Arc<MemberDriver>) -> Result<()>
                 ToHost::Over(below) => member.forget_below(below),
                 ToHost::Abort(why) => member.fail(why),
                 ToHost::Measure { round, targets } => measuring.begin(member, round, &targets)?,
-                ToHost::Regroup(clusters) => {
-                    if !member.regroup(clusters) {
+                ToHost::Regroup { clusters, first, joined } => {
+                    if !member.regroup(clusters, first, &joined) {
                         return Err(Error::Protocol("clusters of another group".to_owned()));
                     }
                 }
             },
             measured = measuring.end() => send_body(sender, &measured).await?,
+            () = &mut *enough => {
+                send_body(sender, &member.report()).await?;
+                return send_body(sender, &FromHost::Leaving).await;
+            }
             Ok(()) = changed.changed() => {}
             _ = tick.tick() => last = None,
         }
@@ -333,16 +345,4 @@ async fn find_member(
             }
         }
     }
-}
-
-/// Takes a session that came to the coordinator's own listener.
-pub(super) async fn serve_root(member: Arc<MemberDriver>, mut session: Session) -> Result<()> {
-    match request::receive_request(&mut session).await?.parse()? {
-        MulticastRequest::Peer(hello) if hello.group == member.id => link::admit(member, session, hello).await,
-        _ => {
-            let _ = request::send(&mut session, &PeerReply::UnknownGroup).await;
-            return Err(Error::Protocol("a connection for another protocol".to_owned()));
-        }
-    }
-    Ok(())
 }

@@ -12,7 +12,8 @@ pub struct Summary {
     pub piece_bytes: u32,
     /// The number of pieces; 0 if the data travelled with its manifest.
     pub pieces: u32,
-    /// The hosts without the root, in the order in which they were given.
+    /// The hosts without the root: those that were given, in that order, then those that joined by a
+    /// ticket.
     pub hosts: Vec<HostSummary>,
     /// The cluster of the root, as it is known at the end.
     pub root_cluster: u32,
@@ -35,6 +36,8 @@ pub struct Summary {
 pub struct HostSummary {
     /// The given address.
     pub address: String,
+    /// Whether the host was not given, and joined by a ticket.
+    pub has_joined_later: bool,
     /// The cluster, as it is known at the end.
     pub cluster: u32,
     /// Whether the host is complete.
@@ -60,8 +63,8 @@ pub enum Outcome {
 }
 
 impl Summary {
-    /// Whether every host is complete.
+    /// Whether every host that was given is complete.
     pub fn is_complete(&self) -> bool {
-        self.hosts.iter().all(|h| h.outcome == Outcome::Complete)
+        self.hosts.iter().all(|h| h.has_joined_later || h.outcome == Outcome::Complete)
     }
 }

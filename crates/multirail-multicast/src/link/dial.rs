@@ -13,6 +13,10 @@ use std::time::Duration;
 const DUPLICATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a peer may take to answer a hello. Its invitation may still be on the way.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a host that has a pass waits until this host is told of it.
+const NEWS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a refused session may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -39,13 +43,13 @@ pub(crate) async fn dial(owner: Arc<dyn LinkOwner>, peer: MemberId) {
 }
 
 async fn dial_once(owner: &dyn LinkOwner, peer: MemberId) -> Result<(Session, PeerReply), Error> {
-    let mut session = Session::connect(owner.address(peer), owner.session_config().clone()).await?;
+    let mut session = Session::connect(&owner.address(peer), owner.session_config().clone()).await?;
     request::send_request(&mut session, MULTICAST, &MulticastRequest::Peer(owner.hello(peer))).await?;
     let reply = wire::receive_body(session.split().1, MAX_STATUS_BYTES);
     let reply = match tokio::time::timeout(REPLY_TIMEOUT, reply).await {
         Ok(reply) => reply?,
         Err(_) => {
-            return Err(Error::HandshakeTimeout { peer: owner.address(peer).to_owned(), after: REPLY_TIMEOUT });
+            return Err(Error::HandshakeTimeout { peer: owner.address(peer), after: REPLY_TIMEOUT });
         }
     };
     Ok((session, reply))
@@ -54,7 +58,14 @@ async fn dial_once(owner: &dyn LinkOwner, peer: MemberId) -> Result<(Session, Pe
 /// Answers a hello in the group's runtime: the session becomes a link or closes.
 pub(crate) async fn admit(owner: Arc<dyn LinkOwner>, mut session: Session, hello: PeerHello) {
     let reply = match owner.is_member(hello.from, session.peer().key, &hello.pass) {
-        true => owner.admit(hello.from, hello.ends),
+        true => {
+            // A host that has just joined may be faster than the news of it.
+            let until = tokio::time::Instant::now() + NEWS_TIMEOUT;
+            while !owner.knows(hello.from) && tokio::time::Instant::now() < until {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            owner.admit(hello.from, hello.ends)
+        }
         // The member that it claims to be is not to blame.
         false => PeerReply::Refused(format!("the root gave this host no pass as member {}", hello.from)),
     };

@@ -15,10 +15,12 @@ pub(crate) trait LinkOwner: Debug + Send + Sync {
     /// The hello of this host for `peer`.
     fn hello(&self, peer: MemberId) -> PeerHello;
     /// The address of `peer`.
-    fn address(&self, peer: MemberId) -> &str;
+    fn address(&self, peer: MemberId) -> String;
     /// How sessions to other members are made.
     fn session_config(&self) -> &Config;
 
+    /// Whether this host has been told of a member with this number.
+    fn knows(&self, peer: MemberId) -> bool;
     /// Whether the peer whose session has proven `key` is this member.
     fn is_member(&self, peer: MemberId, key: PublicKey, pass: &Pass) -> bool;
     /// Decides about a session that `peer` has opened.

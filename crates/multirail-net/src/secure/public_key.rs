@@ -29,7 +29,8 @@ impl PublicKey {
         key.verify(&signed_bytes(context, message), signature).is_ok()
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+    /// The key with these bytes. Whether they are a key shows when a signature is checked.
+    pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
     }
 }

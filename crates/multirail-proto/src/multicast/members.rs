@@ -88,6 +88,11 @@ impl Members {
         &self.clusters
     }
 
+    /// The cluster of each host.
+    pub fn cluster_of(&self) -> &[u32] {
+        &self.cluster_of
+    }
+
     /// A host's cluster.
     pub fn cluster(&self, member: MemberId) -> u32 {
         self.cluster_of[member as usize]

@@ -4,16 +4,19 @@ use super::super::SessionArgs;
 use crate::ssh::SshArgs;
 use crate::usage::Usage;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use multirail::multicast::Method;
 use multirail::multicast::hosts::Subnet;
+use multirail::multicast::{Joining, Method};
+use multirail_proto::units::parse_duration;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Send a file or a directory to many hosts, over all links between all clusters
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  multirail bcast model.bin --to models/ --hosts node1,node2,node3 --token-file token\n  \
     multirail bcast -r dataset/ --to /scratch/data --hosts hosts.txt --ssh\n  \
-    srun --ntasks-per-node=1 multirail bcast model.bin --to /scratch/model.bin --token-file ~/token\n\n\
+    srun --ntasks-per-node=1 multirail bcast model.bin --to /scratch/model.bin --token-file ~/token\n  \
+    multirail bcast model.bin --ticket\n\n\
     A hosts file has lines `ADDRESS[:PORT] [cluster=NAME]`. It may list this host, which already has the data. \
     Clusters that are not given are measured. Exit code 1: at least one host is incomplete; the summary says which and why."
 )]
@@ -23,12 +26,19 @@ pub struct BcastArgs {
     pub(super) source: PathBuf,
     /// The destination, as with multirail cp: below the folder that the servers serve; with --ssh, Slurm and
     /// Kubernetes any path
-    #[arg(long, value_name = "DEST", value_parser = PathBufValueParser::new().try_map(non_empty))]
-    pub(super) to: PathBuf,
+    #[arg(long, value_name = "DEST", required_unless_present = "ticket",
+        value_parser = PathBufValueParser::new().try_map(non_empty))]
+    to: Option<PathBuf>,
     /// The hosts that receive: a file, a list ADDRESS[:PORT],..., or dns:NAME[:PORT] [default: the
     /// nodes of the Slurm job]
     #[arg(long, value_name = "FILE|LIST")]
     pub(super) hosts: Option<String>,
+    /// Let further hosts join: print a ticket for `multirail fetch`, and stay for them
+    #[arg(long)]
+    ticket: bool,
+    /// How long to stay after the last host is complete, as 90s, 10m or 2h [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", requires = "ticket", value_parser = parse_duration)]
+    seed_for: Option<Duration>,
     /// The clusters of hosts that are near each other: "a,b;c,d", or with names "x=a,b;y=c,d"
     #[arg(long, value_name = "LIST", conflicts_with = "cluster_by")]
     pub(super) clusters: Option<String>,
@@ -77,9 +87,21 @@ pub struct BcastArgs {
     pub(super) session: SessionArgs,
 }
 
+impl BcastArgs {
+    /// Where the hosts put the data. With a ticket, there need not be any hosts that are told.
+    pub(super) fn to(&self) -> &Path {
+        self.to.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Whether hosts may join by a ticket.
+    pub(super) fn joining(&self) -> Option<Joining> {
+        self.ticket.then(|| Joining::new(self.seed_for))
+    }
+}
+
 /// Splits a destination into the folder that a server serves and the path below it: `/a/b` is `b`
 /// in `/a`, and `/a/b/` is all of `/a/b`.
-pub(super) fn split_destination(to: &Path) -> (PathBuf, PathBuf) {
+pub(in crate::commands) fn split_destination(to: &Path) -> (PathBuf, PathBuf) {
     use std::os::unix::ffi::OsStrExt;
     let folder = to.as_os_str().as_bytes().ends_with(b"/");
     match (to.parent(), to.file_name()) {

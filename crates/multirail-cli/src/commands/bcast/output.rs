@@ -5,7 +5,7 @@ use super::ready::Ready;
 use crate::escape::one_line;
 use crate::printer::Printer;
 use multirail::multicast::hosts::grouping::Decided;
-use multirail::multicast::{Outcome, Summary};
+use multirail::multicast::{HostSummary, Outcome, Summary, Ticket};
 use multirail_proto::multicast::Members;
 use multirail_proto::multicast::plan::bound;
 use multirail_proto::units::{format_size, rate_mbit_s};
@@ -24,9 +24,11 @@ pub struct Wan {
     pub bytes: u64,
 }
 
-/// The names of all clusters: the given ones, or numbers from 1.
+/// The names of all clusters: the given ones. Others have numbers from 1.
 pub fn cluster_names(given: Option<&[String]>, count: usize) -> Vec<String> {
-    given.map_or_else(|| (1..=count).map(|number| number.to_string()).collect(), <[_]>::to_vec)
+    let given = given.unwrap_or_default();
+    let others = (given.len() + 1..=count).map(|number| number.to_string());
+    given.iter().cloned().chain(others).collect()
 }
 
 /// The traffic between clusters, without pairs that exchanged nothing.
@@ -40,6 +42,22 @@ pub fn wan(clusters: &[String], bytes: &[Vec<u64>]) -> Vec<Wan> {
         }
     }
     pairs
+}
+
+/// Prints the ticket, and how to use it.
+pub fn ticket(ticket: &Ticket, printer: &Printer) {
+    #[derive(Serialize)]
+    struct TicketRow {
+        ticket: String,
+    }
+    printer.row(&TicketRow { ticket: ticket.to_string() }, |row| row.ticket.clone());
+    if !printer.is_json() {
+        let who = match ticket.has_secret() {
+            true => "whoever has this ticket gets the data",
+            false => "a host that has the ticket and the token gets the data",
+        };
+        printer.note(format!("on another host: multirail fetch TICKET; {who}"));
+    }
 }
 
 #[derive(Serialize)]
@@ -59,6 +77,8 @@ struct SummaryRow {
     failed: usize,
     root_cluster: Option<String>,
     hosts: Vec<HostRow>,
+    /// The hosts that joined by a ticket. They are not counted above.
+    joined: Vec<HostRow>,
     wan: Vec<Wan>,
     /// How many copies of the data crossed from one cluster to another.
     wan_copies: f64,
@@ -79,28 +99,18 @@ struct HostRow {
 /// Prints the outcome of the broadcast; returns exit code 0 if every host is complete.
 pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Printer) -> ExitCode {
     let names = &cluster_names(ready.given_names(), summary.wan_bytes.len());
-    let mut told = summary.hosts.iter();
+    let (joined, given): (Vec<&HostSummary>, Vec<_>) = summary.hosts.iter().partition(|host| host.has_joined_later);
+    let mut told = given.into_iter();
     let hosts: Vec<HostRow> = (ready.addresses.iter().zip(&ready.invited.party.receivers))
         .map(|(address, entry)| match address {
             Err(why) => HostRow::left_out(entry.shown(), why),
             Ok(address) => match told.next() {
                 None => HostRow::left_out(address.clone(), "its outcome is unknown; please report this"),
-                Some(host) => HostRow {
-                    address: address.clone(),
-                    cluster: names.get(host.cluster as usize).cloned(),
-                    complete: host.outcome == Outcome::Complete,
-                    seconds: host.complete_after.map(|after| after.as_secs_f64()),
-                    held_bytes: host.held_bytes,
-                    resumed_bytes: host.resumed_bytes,
-                    reason: match &host.outcome {
-                        Outcome::Complete => None,
-                        Outcome::Failed(why) => Some(why.clone()),
-                    },
-                    complaints: host.complaints.clone(),
-                },
+                Some(host) => HostRow::new(host, names),
             },
         })
         .collect();
+    let joined: Vec<HostRow> = joined.into_iter().map(|host| HostRow::new(host, names)).collect();
     let wan = wan(names, &summary.wan_bytes);
     let crossed: u64 = wan.iter().map(|w| w.bytes).sum();
     let complete = hosts.iter().filter(|h| h.complete).count();
@@ -118,6 +128,7 @@ pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Pri
         failed: hosts.len() - complete,
         root_cluster: names.get(summary.root_cluster as usize).cloned(),
         hosts,
+        joined,
         wan_copies: crossed as f64 / summary.total_bytes.max(1) as f64,
         wan,
     };
@@ -129,6 +140,22 @@ pub fn summary(args: &BcastArgs, ready: &Ready, summary: &Summary, printer: &Pri
 }
 
 impl HostRow {
+    fn new(host: &HostSummary, names: &[String]) -> Self {
+        Self {
+            address: host.address.clone(),
+            cluster: names.get(host.cluster as usize).cloned(),
+            complete: host.outcome == Outcome::Complete,
+            seconds: host.complete_after.map(|after| after.as_secs_f64()),
+            held_bytes: host.held_bytes,
+            resumed_bytes: host.resumed_bytes,
+            reason: match &host.outcome {
+                Outcome::Complete => None,
+                Outcome::Failed(why) => Some(why.clone()),
+            },
+            complaints: host.complaints.clone(),
+        }
+    }
+
     fn left_out(address: String, why: &str) -> Self {
         Self {
             address,
@@ -146,6 +173,10 @@ impl HostRow {
 impl SummaryRow {
     /// Lists incomplete hosts and the complaints about hosts.
     fn explain(&self, printer: &Printer) {
+        let joined = self.joined.iter().filter_map(|host| Some((host, host.reason.as_ref()?)));
+        for (host, why) in joined.take(MAX_LINES) {
+            printer.note(format!("warning: {}, which had joined, is incomplete: {why}", host.address));
+        }
         let failed = self.hosts.iter().filter_map(|host| Some((host, host.reason.as_ref()?)));
         for (host, why) in failed.take(MAX_LINES) {
             let held = match host.held_bytes {
@@ -158,7 +189,7 @@ impl SummaryRow {
             printer.note(format!("... and {} more", self.failed - MAX_LINES));
         }
         for (host, complaint) in
-            self.hosts.iter().flat_map(|h| h.complaints.iter().map(move |c| (h, c))).take(MAX_LINES)
+            self.hosts.iter().chain(&self.joined).flat_map(|h| h.complaints.iter().map(move |c| (h, c))).take(MAX_LINES)
         {
             printer.note(format!("warning: {}: {complaint}", host.address));
         }
@@ -174,6 +205,10 @@ impl SummaryRow {
             self.rate_mbit_s,
             self.method
         );
+        if !self.joined.is_empty() {
+            let complete = self.joined.iter().filter(|host| host.complete).count();
+            line += &format!("; of {} that joined, {complete} are complete", self.joined.len());
+        }
         if !self.wan.is_empty() {
             line += &format!("; {:.2} copies between clusters", self.wan_copies);
         }

@@ -42,6 +42,9 @@ pub async fn role(args: &BcastArgs) -> anyhow::Result<Role> {
         .collect();
     let Some(hosts) = &args.hosts else {
         let task = slurm::Task::from_env(&env).map_err(Usage::of)?;
+        if let (None, Some(_)) = (&task, args.joining()) {
+            return Ok(Role::Root(Invited { party: Party::alone(), attend: false }));
+        }
         let task = task.ok_or_else(|| {
             Usage::of(
                 "no hosts are given; use --hosts FILE or --hosts ADDRESS,ADDRESS,..., or run the command with srun in a Slurm job",

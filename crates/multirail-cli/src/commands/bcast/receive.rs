@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub async fn run(args: &BcastArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    let (folder, _) = split_destination(&args.to);
+    let (folder, _) = split_destination(args.to());
     let root = folder.canonicalize().with_context(|| format!("--to: there is no {} here", folder.display()))?;
     let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, args.port.unwrap_or(server::DEFAULT_PORT)));
     let listen = ListenConfig::new(address, args.session.config()?);

@@ -13,7 +13,7 @@ use multirail::Config;
 use multirail::multicast::attend::{Attendants, Verdict};
 use multirail::multicast::discover::discover;
 use multirail::multicast::hosts::{Clustering, parse_link_rates};
-use multirail::multicast::{Bandwidths, Method, Options, Outcome, broadcast_path};
+use multirail::multicast::{Bandwidths, Joining, Method, Options, Outcome, broadcast_path};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) async fn run(
     args: &BcastArgs,
     invited: Invited,
     printer: &Printer,
-    began: Instant,
+    (began, joining): (Instant, Option<Joining>),
 ) -> anyhow::Result<ExitCode> {
     // Errors of the command line are found before anything is started.
     let given = invited.clusters(args).await?;
@@ -36,8 +36,8 @@ pub(super) async fn run(
     }
     check_source(args)?;
     let mut config = args.session.config()?;
-    let mut destination = args.to.clone();
-    let (root, name) = split_destination(&args.to);
+    let mut destination = args.to().to_owned();
+    let (root, name) = split_destination(args.to());
     let purpose = ssh::Purpose { root: &root, allow_programs: false };
     let started = args.ssh.start(&invited.party.receivers, purpose).await?;
     if let Some(started) = &started {
@@ -72,6 +72,7 @@ pub(super) async fn run(
         .sync(args.fsync)
         .bandwidths(ready.bandwidths.clone())
         .find_clusters(matches!(ready.source, ClustersFrom::Addresses))
+        .joining(joining.clone())
         .began(began)
         .config(config)
         .advertise(args.advertise.clone())
@@ -83,7 +84,14 @@ pub(super) async fn run(
         args.progress,
         printer.is_json(),
     );
-    let done = broadcast_path(&args.source, &hosts, root_cluster, &options).await;
+    let broadcast = broadcast_path(&args.source, &hosts, root_cluster, &options);
+    let done = match &joining {
+        Some(joining) => {
+            let told = async { output::ticket(&joining.ticket().await, printer) };
+            futures_util::future::join(broadcast, told).await.0
+        }
+        None => broadcast.await,
+    };
     drop(shown);
     let places: Vec<usize> = ready.present().collect();
     let verdict = |receiver: usize| match &done {

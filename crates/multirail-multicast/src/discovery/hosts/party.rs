@@ -37,6 +37,11 @@ impl Party {
         Self { root, root_listed, receivers }.checked()
     }
 
+    /// This host alone, which others join.
+    pub fn alone() -> Self {
+        Self { root: Entry::named(SELF, EntryPosition::Item(0)), root_listed: false, receivers: Vec::new() }
+    }
+
     /// Takes the first entry as the root.
     ///
     /// # Errors

@@ -1,25 +1,33 @@
 //! The driver of the coordinator: invites the hosts and tells the state machine what they report.
 
+mod attend;
 mod invite;
+mod join;
 mod listener;
+mod roster;
 mod shared;
 mod survey;
 
 use super::driver::{MemberDriver, MemberSetup};
 use super::error::BroadcastError;
+use super::joining::Joining;
 use super::options::{BroadcastHost, Options};
-use super::summary::Summary;
+use super::summary::{HostSummary, Summary};
+use super::ticket::{Ticket, TicketSecret};
 use crate::pass::{Pass, Passes};
 use crate::store::Store;
 use crate::store::StoreError;
-use crate::wire::InviteHost;
 use invite::invite;
+use join::Announcement;
 use listener::{accept, listen};
-use multirail_proto::multicast::Members;
+use multirail_net::rails::local_ports;
 use multirail_proto::multicast::coordinator::{Coordinator, CoordinatorConfig};
 use multirail_proto::multicast::member::Membership;
+use multirail_proto::multicast::{Members, Method};
+use roster::Roster;
 use shared::{Shared, micros};
 use std::collections::HashSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -56,30 +64,33 @@ impl CoordinatorDriver {
             let why = format!("method {} needs the bandwidths between the clusters", options.method);
             return Err(BroadcastError::Hosts(why));
         }
-        let listener = listen(hosts, options.config.clone()).await?;
+        if options.joining.is_some() && options.method != Method::Adaptive {
+            let why = format!("hosts join only broadcasts by method {}, not {}", Method::Adaptive, options.method);
+            return Err(BroadcastError::Hosts(why));
+        }
+        let listener = listen(hosts, options.joining.is_some(), options.config.clone()).await?;
         let (id, mut seed) = (random(), options.seed);
         let seed = *seed.get_or_insert_with(|| u64::from_le_bytes(random()));
         let port = listener.address().port();
-        let root = InviteHost { address: String::new(), cluster: root_cluster };
-        let entry = |h: &BroadcastHost| InviteHost { address: h.address.clone(), cluster: h.cluster };
+        let roster = Roster::new(root_cluster, hosts);
         let key = options.config.identity.public_key();
         let member = MemberDriver::begin(MemberSetup {
             id,
-            hosts: std::iter::once(root).chain(hosts.iter().map(entry)).collect(),
+            hosts: roster.table(),
             me: 0,
-            members,
+            members: members.clone(),
             method: options.method,
             bandwidths: options.bandwidths.clone(),
             seed,
             config: options.config.clone(),
             passes: Passes { root: key, group: id, own: Pass::issue(&options.config.identity, &id, 0, key) },
             manifest,
+            joins_later: false,
             open: Box::new(|_, _| Err(StoreError::Destination("the root receives nothing".to_owned()))),
             done: Box::new(|_| {}),
         });
-        let accepting = tokio::spawn(accept(listener, member.clone()));
         let machine = CoordinatorConfig {
-            members: member.members.clone(),
+            members: Arc::new(members),
             wait_for_lost_us: micros(options.wait_for_lost),
             give_up_after_us: micros(options.give_up_after),
         };
@@ -87,7 +98,7 @@ impl CoordinatorDriver {
         let shared = Arc::new(Shared {
             id,
             member,
-            given: hosts.to_vec(),
+            roster: Mutex::new(roster),
             options: options.clone(),
             seed,
             port,
@@ -100,9 +111,10 @@ impl CoordinatorDriver {
             over_below: watch::Sender::new(0),
             survey: Mutex::new(None),
             survey_news: Notify::new(),
-            clusters: watch::Sender::new(None),
-            measurements: hosts.iter().map(|_| watch::Sender::new(None)).collect(),
+            grouping: watch::Sender::new(0),
+            announcement: Announcement::default(),
         });
+        let accepting = tokio::spawn(accept(listener, shared.clone()));
         let mut tasks = JoinSet::new();
         for host in 0..hosts.len() {
             tasks.spawn(invite(shared.clone(), host));
@@ -148,19 +160,66 @@ impl CoordinatorDriver {
             earlier.iter().for_each(JoinHandle::abort);
         }
         self.settle().await?;
+        if let Some(joining) = self.shared.options.joining.clone() {
+            self.seed(&joining).await?;
+        }
         let hosts = self.shared.summaries(before);
         let machine = self.shared.machine();
         Ok(Summary {
             total_bytes: pieces.total_bytes,
             piece_bytes: pieces.piece_bytes,
             pieces: if inline { 0 } else { pieces.count() },
-            elapsed: hosts.iter().filter_map(|host| host.complete_after).max().unwrap_or_default(),
+            elapsed: elapsed(&hosts),
             hosts,
             root_cluster: machine.members().cluster(0),
             wan_bytes: machine.wan_bytes(),
             prepared: Duration::ZERO,
             setup,
         })
+    }
+
+    /// Stays for hosts that join, and until no host is left that could still become complete.
+    async fn seed(&self, joining: &Joining) -> Result<(), BroadcastError> {
+        joining.begin_seeding();
+        let stopped = joining.stopped();
+        tokio::pin!(stopped);
+        loop {
+            let long_enough = async {
+                match joining.seed_for() {
+                    Some(time) => tokio::time::sleep(time).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut stopped => return Ok(()),
+                () = long_enough => return Ok(()),
+                () = self.unsettled() => {}
+            }
+            tokio::select! {
+                () = &mut stopped => return Ok(()),
+                settled = self.settle() => settled?,
+            }
+        }
+    }
+
+    /// Waits until there is a host that could become complete, or this host's part has failed.
+    async fn unsettled(&self) {
+        let mut news = self.shared.news.subscribe();
+        while self.shared.machine().is_settled(self.shared.now_us())
+            && !matches!(self.shared.member.membership(), Membership::Failed(_))
+        {
+            let _ = tokio::time::timeout(LOOK_EVERY, news.changed()).await;
+        }
+    }
+
+    /// The ticket with which hosts join.
+    pub(super) async fn ticket(&self, manifest: [u8; 32], secret: Option<TicketSecret>) -> Ticket {
+        let Shared { id, port, options, .. } = &*self.shared;
+        let addresses = match &options.advertise {
+            Some(advertise) => vec![shared::with_port(advertise, *port)],
+            None => own_addresses(*port).await,
+        };
+        Ticket::new(options.config.identity.public_key(), *id, manifest, secret, addresses)
     }
 
     /// Waits until no host is left that could still become complete.
@@ -206,7 +265,23 @@ impl Drop for CoordinatorDriver {
     }
 }
 
-fn random<const N: usize>() -> [u8; N] {
+/// The time until the last host that was given was complete; without such hosts, the last that joined.
+fn elapsed(hosts: &[HostSummary]) -> Duration {
+    let given = hosts.iter().filter(|host| !host.has_joined_later).filter_map(|host| host.complete_after).max();
+    given.or_else(|| hosts.iter().filter_map(|host| host.complete_after).max()).unwrap_or_default()
+}
+
+/// The addresses of this host's ports, with the port of the listener. Without any port, that of loopback.
+async fn own_addresses(port: u16) -> Vec<String> {
+    let ports = local_ports().await.map(|found| found.ports).unwrap_or_default();
+    let mut addresses: Vec<String> = ports.iter().map(|p| SocketAddr::new(p.address, port).to_string()).collect();
+    if addresses.is_empty() {
+        addresses.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string());
+    }
+    addresses
+}
+
+pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
     bytes

@@ -1,7 +1,9 @@
 //! What the coordinator's tasks share.
 
+use super::join::Announcement;
+use super::roster::Roster;
 use crate::group::driver::MemberDriver;
-use crate::group::options::{BroadcastHost, Options};
+use crate::group::options::Options;
 use crate::group::progress::{HostProgress, HostState};
 use crate::group::summary::{HostSummary, Outcome};
 use crate::pass::Pass;
@@ -20,7 +22,8 @@ use tokio::sync::{Notify, watch};
 pub(super) struct Shared {
     pub id: GroupId,
     pub member: Arc<MemberDriver>,
-    pub given: Vec<BroadcastHost>,
+    /// Locked before the machine and the member.
+    pub roster: Mutex<Roster>,
     pub options: Options,
     pub seed: u64,
     pub port: u16,
@@ -38,15 +41,18 @@ pub(super) struct Shared {
     pub survey: Mutex<Option<Survey>>,
     /// Tells the survey's task that the survey has news.
     pub survey_news: Notify,
-    /// The clusters that the survey has found.
-    pub clusters: watch::Sender<Option<Arc<[u32]>>>,
-    /// What each host is to measure.
-    pub measurements: Vec<watch::Sender<Option<ToHost>>>,
+    /// Counts changes of the clusters and joins of hosts.
+    pub grouping: watch::Sender<u64>,
+    pub announcement: Announcement,
 }
 
 impl Shared {
     pub(super) fn machine(&self) -> MutexGuard<'_, Coordinator> {
         lock(&self.machine)
+    }
+
+    pub(super) fn roster(&self) -> MutexGuard<'_, Roster> {
+        lock(&self.roster)
     }
 
     pub(super) fn now_us(&self) -> u64 {
@@ -73,6 +79,11 @@ impl Shared {
     pub(super) fn on_failed(&self, host: usize, why: String) {
         self.with_survey(|survey, now_us| survey.handle_lost(now_us, host as MemberId + 1));
         self.change(host, |machine, now_us| machine.handle_failed(now_us, host, why));
+    }
+
+    pub(super) fn on_left(&self, host: usize) {
+        self.with_survey(|survey, now_us| survey.handle_lost(now_us, host as MemberId + 1));
+        self.change(host, |machine, now_us| machine.handle_left(now_us, host));
     }
 
     pub(super) fn on_measured(&self, host: usize, round: u32, rtts_us: &[Option<u32>]) {
@@ -107,10 +118,11 @@ impl Shared {
     }
 
     pub(super) fn start_progress(&self, total_bytes: u64) {
+        let roster = self.roster();
         let machine = self.machine();
         let members = machine.members();
-        let progress = (1..).zip(&self.given).zip(machine.hosts()).map(|((member, host), invited)| HostProgress {
-            address: host.address.clone(),
+        let progress = (1..).zip(machine.hosts()).map(|(member, invited)| HostProgress {
+            address: roster.address(member).to_owned(),
             cluster: members.cluster(member),
             held_bytes: 0,
             state: shown(invited),
@@ -121,22 +133,24 @@ impl Shared {
     /// The outcome of each host. The broadcast began `before` after the command.
     pub(super) fn summaries(&self, before: Duration) -> Vec<HostSummary> {
         let own_complaints = self.member.complaints();
+        let roster = self.roster();
         let machine = self.machine();
         let give_up_after = self.options.give_up_after;
-        let summary = |(index, host): (usize, &BroadcastHost)| {
-            let invited = &machine.hosts()[index];
+        let summary = |(index, invited): (usize, &InvitedHost)| {
             let member = index as MemberId + 1;
             let others = machine.complaints_about(member);
-            let others = others.map(|(by, what)| format!("{}: {what}", self.given[by].address));
+            let others = others.map(|(by, what)| format!("{}: {what}", roster.address(by as MemberId + 1)));
             let own = own_complaints.iter().filter(|(whom, _)| *whom == member);
             let own = own.map(|(_, what)| format!("this host: {what}"));
             HostSummary {
-                address: host.address.clone(),
+                address: roster.address(member).to_owned(),
+                has_joined_later: roster.has_joined_later(member),
                 cluster: machine.members().cluster(member),
                 outcome: match invited.state() {
                     _ if machine.is_complete(index) => Outcome::Complete,
                     InviteState::Failed(why) | InviteState::Lost { why, .. } => Outcome::Failed(why.clone()),
                     InviteState::Pending => Outcome::Failed("it did not answer in time".to_owned()),
+                    InviteState::Left => Outcome::Failed("it left before it had everything".to_owned()),
                     InviteState::Joined => Outcome::Failed(format!("nothing came there for {give_up_after:?}")),
                 },
                 resumed_bytes: invited.status().map_or(0, |status| status.resumed_bytes),
@@ -145,21 +159,22 @@ impl Shared {
                 complaints: others.chain(own).collect(),
             }
         };
-        self.given.iter().enumerate().map(summary).collect()
+        machine.hosts().iter().enumerate().map(summary).collect()
+    }
+
+    /// The clusters of all hosts, with the hosts that joined.
+    pub(super) fn regrouped(&self) -> ToHost {
+        let roster = self.roster();
+        let clusters = self.machine().clusters().to_vec();
+        ToHost::Regroup { clusters, first: roster.first() as MemberId, joined: roster.since(roster.first()) }
     }
 
     /// The invitation for a host with this key. Its session with this host leaves from the address
     /// `local`.
     pub(super) fn invite(&self, host: usize, local: IpAddr, key: PublicKey) -> Invite {
-        let mut hosts = self.member.hosts.clone();
+        let mut hosts = self.roster().table();
         hosts[0].address = match &self.options.advertise {
-            Some(address) if address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) => {
-                format!("[{address}]:{}", self.port)
-            }
-            Some(address) if address.parse::<SocketAddr>().is_err() && !has_port(address) => {
-                format!("{address}:{}", self.port)
-            }
-            Some(address) => address.clone(),
+            Some(address) => with_port(address, self.port),
             None => SocketAddr::new(local, self.port).to_string(),
         };
         let me = host as MemberId + 1;
@@ -184,6 +199,7 @@ fn shown(host: &InvitedHost) -> HostState {
         _ if host.status().is_some_and(|status| status.is_done) => HostState::Complete,
         InviteState::Pending => HostState::Waiting(None),
         InviteState::Joined => HostState::Running,
+        InviteState::Left => HostState::Failed("it left before it had everything".to_owned()),
         InviteState::Lost { why, .. } => HostState::Waiting(Some(why.clone())),
         InviteState::Failed(why) => HostState::Failed(why.clone()),
     }
@@ -192,6 +208,15 @@ fn shown(host: &InvitedHost) -> HostState {
 /// Microseconds; the largest number for a longer time.
 pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// An address that is given with or without a port.
+pub(super) fn with_port(address: &str, port: u16) -> String {
+    match address.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, port).to_string(),
+        Err(_) if address.parse::<SocketAddr>().is_err() && !has_port(address) => format!("{address}:{port}"),
+        Err(_) => address.to_owned(),
+    }
 }
 
 fn has_port(address: &str) -> bool {

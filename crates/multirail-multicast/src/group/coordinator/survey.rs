@@ -59,24 +59,29 @@ fn act(shared: &Arc<Shared>, action: SurveyAction) {
         }
         SurveyAction::Measure { by, round, targets } => {
             tracing::debug!(by, round, ?targets, "a host measures");
-            shared.measurements[by as usize - 1].send_replace(Some(ToHost::Measure { round, targets }));
+            shared.roster().measure(by).send_replace(Some(ToHost::Measure { round, targets }));
         }
-        SurveyAction::Regroup(clusters) => match Members::new(clusters.clone(), 0) {
-            Ok(members) => regroup(shared, members, clusters),
-            Err(error) => tracing::error!(%error, "the survey's clusters"),
-        },
+        SurveyAction::Regroup(clusters) => regroup(shared, clusters),
     }
 }
 
-/// Tells every host its cluster, the root first.
-fn regroup(shared: &Arc<Shared>, members: Members, clusters: Vec<u32>) {
+/// Tells every host its cluster, the root first. Hosts that joined after the survey began are where the host
+/// is that they are near.
+fn regroup(shared: &Arc<Shared>, clusters: Vec<u32>) {
+    let roster = shared.roster();
+    let clusters = roster.all_clusters(clusters);
+    let members = match Members::new(clusters.clone(), 0) {
+        Ok(members) => members,
+        Err(error) => return tracing::error!(%error, "the survey's clusters"),
+    };
     tracing::info!(clusters = members.clusters().len(), "measurements have found other clusters");
     shared.machine().handle_regroup(Arc::new(members));
-    shared.member.regroup(clusters.clone());
+    shared.member.regroup(clusters.clone(), roster.count() as MemberId, &[]);
+    drop(roster);
     let wan_bytes = shared.machine().wan_bytes();
     shared.options.progress.update(|snapshot| {
         snapshot.hosts.iter_mut().zip(&clusters[1..]).for_each(|(host, cluster)| host.cluster = *cluster);
         snapshot.wan_bytes = wan_bytes;
     });
-    shared.clusters.send_replace(Some(clusters.into()));
+    shared.grouping.send_modify(|version| *version += 1);
 }

@@ -48,6 +48,8 @@ pub(super) struct MemberSetup {
     pub passes: Passes,
     /// The id of the only manifest that is accepted; `None`: all are.
     pub manifest: Option<[u8; 32]>,
+    /// Whether the broadcast may have begun without this host.
+    pub joins_later: bool,
     pub open: Box<OpenStore>,
     /// Called when all data of a transfer is in its place.
     pub done: Box<dyn Fn(u32) + Send + Sync>,
@@ -57,9 +59,8 @@ pub(super) struct MemberSetup {
 pub(crate) struct MemberDriver {
     this: Weak<Self>,
     pub(super) id: GroupId,
-    pub(super) hosts: Vec<InviteHost>,
     me: MemberId,
-    pub(super) members: Arc<Members>,
+    root: MemberId,
     config: Config,
     passes: Passes,
     manifest: Option<[u8; 32]>,
@@ -77,6 +78,8 @@ pub(crate) struct MemberDriver {
 
 struct Core {
     machine: Member,
+    /// The addresses of the members.
+    addresses: Vec<String>,
     links: BTreeMap<MemberId, LinkHandle>,
     transfers: BTreeMap<u32, TransferData>,
     /// When the timer task wakes.
@@ -103,14 +106,14 @@ impl fmt::Debug for MemberDriver {
 impl MemberDriver {
     /// Begins a host's part, in the runtime of the caller.
     pub(super) fn begin(setup: MemberSetup) -> Arc<Self> {
-        let MemberSetup { id, hosts, me, members, method, bandwidths, seed, config, passes, manifest, open, done } =
-            setup;
+        let MemberSetup { id, hosts, me, members, method, bandwidths, seed, config, passes, manifest, .. } = setup;
+        let MemberSetup { joins_later, open, done, .. } = setup;
         let mut incarnation = [0; 8];
         let _ = getrandom::fill(&mut incarnation);
-        let members = Arc::new(members);
+        let root = members.root();
         let machine = MemberConfig {
             me,
-            members: members.clone(),
+            members: Arc::new(members),
             method,
             bandwidths,
             seed,
@@ -126,9 +129,8 @@ impl MemberDriver {
         let driver = Arc::new_cyclic(|this| Self {
             this: this.clone(),
             id,
-            hosts,
             me,
-            members,
+            root,
             config: config.give_up_after(LINK_GIVES_UP_AFTER).channels(channels),
             passes,
             manifest,
@@ -138,6 +140,7 @@ impl MemberDriver {
             runtime: tokio::runtime::Handle::current(),
             core: Mutex::new(Core {
                 machine: Member::new(machine, 0),
+                addresses: hosts.into_iter().map(|host| host.address).collect(),
                 links: BTreeMap::new(),
                 transfers: BTreeMap::new(),
                 timer_at_us: None,
@@ -146,7 +149,11 @@ impl MemberDriver {
             changed: watch::Sender::new(0),
             buffers: Buffers::default(),
         });
-        driver.with_machine(|_, _| ());
+        driver.with_machine(|machine, _| {
+            if joins_later {
+                machine.handle_join();
+            }
+        });
         driver.runtime.spawn(driver.clone().run_timer());
         driver
     }
@@ -212,15 +219,32 @@ impl MemberDriver {
         })
     }
 
-    /// The same hosts are in other clusters than was thought; whether these are clusters of this group.
-    pub(super) fn regroup(&self, clusters: Vec<u32>) -> bool {
-        let Ok(members) = Members::new(clusters, self.members.root()) else { return false };
-        self.with_machine(|machine, now_us| machine.handle_regroup(now_us, members))
+    /// The members are in these clusters. `joined`: those from number `first` on, of which this host may know
+    /// some. Returns whether these are clusters of this group.
+    pub(super) fn regroup(&self, clusters: Vec<u32>, first: MemberId, joined: &[InviteHost]) -> bool {
+        let Ok(members) = Members::new(clusters, self.root) else { return false };
+        let mut core = self.lock();
+        let known = core.addresses.len();
+        let Some(skip) = known.checked_sub(first as usize) else { return false };
+        let new = joined.get(skip..).unwrap_or_default();
+        if members.count() != known + new.len() {
+            return false;
+        }
+        core.addresses.extend(new.iter().map(|host| host.address.clone()));
+        let is_same_group = core.machine.handle_regroup(self.now_us(), members);
+        self.carry_out(&mut core);
+        is_same_group
     }
 
     /// The addresses of members; `None` if there is no such member.
     pub(super) fn addresses(&self, members: &[MemberId]) -> Option<Vec<String>> {
-        members.iter().map(|member| Some(self.hosts.get(*member as usize)?.address.clone())).collect()
+        let core = self.lock();
+        members.iter().map(|member| core.addresses.get(*member as usize).cloned()).collect()
+    }
+
+    /// The length of the latest broadcast's data; `None` if this host knows of none.
+    pub(super) fn total_bytes(&self) -> Option<u64> {
+        Some(self.lock().transfers.values().next_back()?.pieces.total_bytes)
     }
 
     /// The configuration of sessions to members.

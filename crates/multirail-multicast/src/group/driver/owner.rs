@@ -16,12 +16,16 @@ impl LinkOwner for MemberDriver {
         PeerHello { group: self.id, from: self.me, ends, pass: self.passes.own.clone() }
     }
 
+    fn knows(&self, peer: MemberId) -> bool {
+        (peer as usize) < self.lock().addresses.len()
+    }
+
     fn is_member(&self, peer: MemberId, key: PublicKey, pass: &Pass) -> bool {
         self.passes.is_member(peer, key, pass)
     }
 
-    fn address(&self, peer: MemberId) -> &str {
-        &self.hosts[peer as usize].address
+    fn address(&self, peer: MemberId) -> String {
+        self.lock().addresses.get(peer as usize).cloned().unwrap_or_default()
     }
 
     fn session_config(&self) -> &Config {

@@ -4,7 +4,7 @@
 //! [`Coordinator`] is a state machine without I/O. Its driver invites the hosts, and calls a
 //! `handle_*` method for each answer, report and failure. All methods take `now_us` as microseconds
 //! since any fixed point. Host `i` of the coordinator is member `i + 1` of the group. Member 0 is
-//! the root.
+//! the root. Hosts that join later get the next numbers ([`Coordinator::handle_added`]).
 //!
 //! 1. Before the first broadcast, the driver waits until [`Coordinator::begins_at_us`].
 //! 2. It calls [`Coordinator::handle_broadcast`], and waits until [`Coordinator::is_settled`].
@@ -37,7 +37,7 @@ pub struct CoordinatorConfig {
 pub enum InviteState {
     /// The first state: the host has not answered. Then any other state.
     Pending,
-    /// The host takes part. Then `Lost` or `Failed`.
+    /// The host takes part. Then `Lost`, `Failed` or `Left`.
     Joined,
     /// The host could not be reached, or its session was lost. It is invited again. Then `Joined`
     /// or `Failed`.
@@ -51,6 +51,8 @@ pub enum InviteState {
     },
     /// The last state: the host will not take part any more, and why.
     Failed(String),
+    /// The last state: the host has left of its own accord.
+    Left,
 }
 
 /// What the coordinator knows of one host.
@@ -80,10 +82,8 @@ pub struct Coordinator {
 impl Coordinator {
     /// A coordinator that begins to invite all members but the root at `now_us`.
     pub fn new(config: CoordinatorConfig, now_us: u64) -> Self {
-        let host =
-            InvitedHost { state: InviteState::Pending, status: None, complaints: Vec::new(), complete_after_us: None };
         Self {
-            hosts: vec![host; config.members.count() - 1],
+            hosts: vec![InvitedHost::pending(); config.members.count() - 1],
             config,
             heard_us: now_us,
             transfer: None,
@@ -154,6 +154,21 @@ impl Coordinator {
         *state = InviteState::Lost { why, has_joined, since_us };
     }
 
+    /// A host that was not invited joins the group; `members` has it as its last host.
+    pub fn handle_added(&mut self, now_us: u64, members: Arc<Members>) {
+        debug_assert_eq!(members.count(), self.hosts.len() + 2);
+        self.hosts.push(InvitedHost::pending());
+        self.config.members = members;
+        // It is waited for as if data had just moved.
+        (self.heard_us, self.moved_us) = (now_us, now_us);
+    }
+
+    /// A host has left of its own accord.
+    pub fn handle_left(&mut self, now_us: u64, host: usize) {
+        self.heard_us = now_us;
+        self.hosts[host].state = InviteState::Left;
+    }
+
     /// A host will not take part any more.
     pub fn handle_failed(&mut self, now_us: u64, host: usize, why: String) {
         self.heard_us = now_us;
@@ -174,7 +189,7 @@ impl Coordinator {
             InviteState::Lost { has_joined, since_us, .. } => {
                 has_joined && now_us.saturating_sub(since_us) < self.config.wait_for_lost_us
             }
-            InviteState::Failed(_) => false,
+            InviteState::Failed(_) | InviteState::Left => false,
         };
         let is_left = (0..self.hosts.len()).any(|host| !self.is_complete(host) && may_complete(&self.hosts[host]));
         !is_left || now_us.saturating_sub(self.moved_us) > self.config.give_up_after_us
@@ -183,6 +198,11 @@ impl Coordinator {
     /// The clusters of the hosts, as far as they are known.
     pub fn members(&self) -> &Arc<Members> {
         &self.config.members
+    }
+
+    /// The cluster of each member.
+    pub fn clusters(&self) -> &[u32] {
+        self.config.members.cluster_of()
     }
 
     /// The same hosts are in other clusters than was thought.
@@ -218,6 +238,10 @@ impl Coordinator {
 }
 
 impl InvitedHost {
+    fn pending() -> Self {
+        Self { state: InviteState::Pending, status: None, complaints: Vec::new(), complete_after_us: None }
+    }
+
     /// The state of the invitation.
     pub fn state(&self) -> &InviteState {
         &self.state

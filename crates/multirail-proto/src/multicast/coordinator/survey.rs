@@ -115,9 +115,11 @@ impl Survey {
         self.timeout_us
     }
 
-    /// A member takes part from now on.
+    /// A member takes part from now on. One that joined the group after the survey began is not measured.
     pub fn handle_joined(&mut self, member: MemberId) {
-        self.present.insert(member);
+        if (member as usize) < self.clusters.len() {
+            self.present.insert(member);
+        }
     }
 
     /// A member does not take part for now.

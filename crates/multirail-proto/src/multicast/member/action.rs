@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct MemberConfig {
     /// The number of this host.
     pub me: MemberId,
-    /// All hosts of the group, in the clusters that are known at first.
+    /// The hosts of the group that are known at first, in the clusters that are known at first.
     pub members: Arc<Members>,
     /// The method of every broadcast in the group.
     pub method: Method,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Core {
     pub config: MemberConfig,
-    /// The hosts in the clusters that are known now.
+    /// The hosts that are known now, those that joined later included, in the clusters that are known now.
     pub grouped: Arc<Members>,
     pub links: LinkTable,
     /// Manifests for peers that are being dialled.
@@ -57,7 +57,7 @@ impl Core {
 
     /// Whether `peer` is another member of the group.
     pub(super) fn is_other_member(&self, peer: MemberId) -> bool {
-        peer != self.config.me && self.config.members.contains(peer)
+        peer != self.config.me && self.grouped.contains(peer)
     }
 
     /// Dials `peer` unless there is a link; whether there is or may be one.
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// Tells every node that the clusters are others than were known.
+    /// Tells every node that the hosts or the clusters are others than were known.
     pub(super) fn regroup(&mut self, now_us: u64, members: Members) {
         if members == *self.grouped {
             return;

@@ -73,6 +73,11 @@ impl Member {
         member
     }
 
+    /// This host joins a group that may have begun a broadcast: it asks for manifests at once.
+    pub fn handle_join(&mut self) {
+        self.ask_for_manifest();
+    }
+
     /// The next thing that the driver carries out.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.core.actions.pop_front()
@@ -391,12 +396,14 @@ impl Member {
         }
     }
 
-    /// The clusters are others than were known so far; whether they are clusters of this group. Running
-    /// broadcasts go on with them. Manifests still travel as the first clusters have it, which every host
-    /// knows at the same time.
+    /// The clusters are others than were known so far, or hosts have joined, which have the highest numbers;
+    /// whether these are clusters of this group. Running broadcasts go on with them. Manifests still travel
+    /// as the first clusters have it, which every host knows at the same time. A host that joins asks for
+    /// them.
     pub fn handle_regroup(&mut self, now_us: u64, members: Members) -> bool {
-        let MemberConfig { members: known, method, .. } = &self.core.config;
-        if (members.count(), members.root()) != (known.count(), known.root()) || *method != Method::Adaptive {
+        let known = &self.core.grouped;
+        let is_same_group = members.count() >= known.count() && members.root() == known.root();
+        if !is_same_group || self.core.config.method != Method::Adaptive {
             return false;
         }
         self.core.regroup(now_us, members);
