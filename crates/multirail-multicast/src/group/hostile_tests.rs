@@ -5,21 +5,23 @@ use super::receiver::Receiver;
 use crate::pass::Pass;
 use crate::request::{MULTICAST, MulticastRequest};
 use crate::store::memory::MemoryStore;
+use crate::store::testing::Temp;
 use crate::wire::{
-    self, BlockHead, FromHost, Invite, MAX_FRAME_BYTES, MAX_INVITE_BYTES, ManifestHead, PeerHello, PeerReply,
-    receive_body, tag,
+    self, BlockHead, FromHost, GroupId, Invite, JoinReply, JoinRequest, MAX_FRAME_BYTES, MAX_INVITE_BYTES,
+    ManifestHead, PeerHello, PeerReply, ToHost, receive_body, tag,
 };
-use crate::{BroadcastHost, Manifest, Method, Options, Outcome};
+use crate::{BroadcastHost, FetchOptions, Joining, Manifest, Method, Options, Outcome, Ticket, broadcast_path, fetch};
 use multirail_net::payload::VecSink;
 use multirail_net::request;
 use multirail_net::session::{Accepted, ListenConfig, Listener, Receiver as Half, Sender};
-use multirail_net::{Config, Error, Session, Token};
+use multirail_net::{Config, Error, RateLimit, Session, Token};
 use multirail_proto::multicast::member::{ControlItem, LinkEnds};
 use multirail_proto::multicast::{Message, PieceSet, Pieces};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// What the member does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,13 +76,7 @@ impl Hostile {
             MulticastRequest::Invite(request) => {
                 let invite: Invite = receive_body(session.split().1, MAX_INVITE_BYTES).await?;
                 request::send(&mut session, &FromHost::Joined).await?;
-                self.pass.lock().unwrap().clone_from(&invite.pass);
-                let from = if self.deed == Deed::PosesAsRoot { invite.root } else { invite.me };
-                for to in (0..invite.hosts.len() as u32).filter(|to| *to != invite.me) {
-                    let ends = LinkEnds { incarnation: 1, downs: 0 };
-                    let hello = PeerHello { group: request.group, from, ends, pass: invite.pass.clone() };
-                    tokio::spawn(self.clone().dial(invite.hosts[to as usize].address.clone(), hello));
-                }
+                self.begin(request.group, &invite);
                 // The session stays until the coordinator ends it.
                 let end: Result<crate::wire::ToHost, Error> = receive_body(session.split().1, 1 << 20).await;
                 end.map(drop)
@@ -96,6 +92,40 @@ impl Hostile {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Begins its part: dials all members.
+    fn begin(self: &Arc<Self>, group: GroupId, invite: &Invite) {
+        self.pass.lock().unwrap().clone_from(&invite.pass);
+        let from = if self.deed == Deed::PosesAsRoot { invite.root } else { invite.me };
+        for to in (0..invite.hosts.len() as u32).filter(|to| *to != invite.me) {
+            let ends = LinkEnds { incarnation: 1, downs: 0 };
+            let hello = PeerHello { group, from, ends, pass: invite.pass.clone() };
+            tokio::spawn(self.clone().dial(invite.hosts[to as usize].address.clone(), hello));
+        }
+    }
+
+    /// Joins by a ticket. Returns once it is a member; its part goes on in the task.
+    async fn join(self: Arc<Self>, ticket: &Ticket) -> JoinHandle<()> {
+        let listener = Listener::bind(ListenConfig::new(([0; 4], 0), config())).await.unwrap();
+        let port = listener.address().port();
+        tokio::spawn(self.clone().serve(listener));
+        let mut session = Session::connect(&ticket.addresses()[0], config()).await.unwrap();
+        let asked = JoinRequest { group: ticket.group(), port, me: None };
+        request::send_request(&mut session, MULTICAST, &MulticastRequest::Join(asked)).await.unwrap();
+        let reply = receive_body(session.split().1, MAX_INVITE_BYTES).await.unwrap();
+        let JoinReply::Invite(invite) = reply else { panic!("{reply:?}") };
+        request::send(&mut session, &FromHost::Joined).await.unwrap();
+        self.begin(ticket.group(), &invite);
+        let group = ticket.group();
+        tokio::spawn(async move {
+            while let Ok(order) = receive_body(session.split().1, MAX_INVITE_BYTES).await {
+                if let ToHost::Regroup { joined, first, .. } = order {
+                    let hosts = [&invite.hosts[..first as usize], &joined].concat();
+                    self.begin(group, &Invite { hosts, ..(*invite).clone() });
+                }
+            }
+        })
     }
 
     async fn dial(self: Arc<Self>, address: String, hello: PeerHello) -> Result<(), Error> {
@@ -170,6 +200,8 @@ impl Hostile {
                 tick().await;
             },
             Deed::WrongPieces | Deed::WrongAnswers | Deed::NoAnswers => {
+                // A host that joins asks for the manifest.
+                sender.send(&frame(&[ControlItem::Ask])).await?;
                 let mut known = self.pieces.subscribe();
                 let pieces = known.wait_for(Option::is_some).await.unwrap().unwrap();
                 let everything = Message::Bitfield(PieceSet::all(pieces.count()).to_bytes());
@@ -297,4 +329,50 @@ fn a_sender_of_another_manifest_is_disconnected() {
 fn a_member_that_poses_as_the_root_gets_no_link() {
     let (cut_off, complaints) = broadcast_with(Deed::PosesAsRoot, Method::Adaptive, 1);
     assert_eq!((cut_off, complaints), (0, Vec::new()));
+}
+
+/// Fetches from the root and from a host that has joined and does `deed`. Returns how often that one was
+/// disconnected, and the complaints about it.
+fn fetch_beside(deed: Deed) -> (u32, Vec<String>) {
+    let temp = Temp::new();
+    let (source, to) = (temp.join("data"), temp.join("to"));
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(&source, &data).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let joining = Joining::new(None);
+        // So slowly that the other host is asked, too.
+        let slow = config().rate_limit(RateLimit::new(Some(750_000)));
+        let options = Options::new().config(slow).joining(joining.clone()).give_up_after(Duration::from_secs(12));
+        let broadcast = tokio::spawn(async move { broadcast_path(&source, &[], 0, &options).await });
+        let ticket = joining.ticket().await;
+        let (cut_off, pieces) = (AtomicU32::new(0), watch::Sender::new(None));
+        let hostile = Arc::new(Hostile { deed, cut_off, pieces, pass: Mutex::default() });
+        let part = hostile.clone().join(&ticket).await;
+        let options = FetchOptions::new().root(&to).destination("copy").config(config());
+        let fetched = tokio::time::timeout(Duration::from_secs(60), fetch(&ticket, &options)).await;
+        fetched.expect("it ends").unwrap();
+        assert!(std::fs::read(to.join("copy")).unwrap() == data, "{deed:?}: other data");
+        part.abort();
+        let stopped = async {
+            while !joining.stop() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), stopped).await.expect("the rest is over");
+        let summary = broadcast.await.unwrap().unwrap();
+        assert!(matches!(summary.hosts[0].outcome, Outcome::Failed(_)), "{summary:#?}");
+        assert_eq!(summary.hosts[1].outcome, Outcome::Complete, "{summary:#?}");
+        (hostile.cut_off.load(Ordering::Relaxed), summary.hosts[0].complaints.clone())
+    })
+}
+
+#[test]
+fn a_host_that_joined_and_lies_about_what_it_has_is_disconnected() {
+    for deed in [Deed::WrongPieces, Deed::WrongAnswers] {
+        let (cut_off, complaints) = fetch_beside(deed);
+        assert!(cut_off > 0, "{deed:?}");
+        assert!(complaints.iter().any(|c| c.contains("another BLAKE3 hash")), "{deed:?}: {complaints:?}");
+    }
+    fetch_beside(Deed::NoAnswers);
 }

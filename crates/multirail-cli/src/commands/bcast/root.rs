@@ -14,6 +14,7 @@ use multirail::multicast::attend::{Attendants, Verdict};
 use multirail::multicast::discover::discover;
 use multirail::multicast::hosts::{Clustering, parse_link_rates};
 use multirail::multicast::{Bandwidths, Joining, Method, Options, Outcome, broadcast_path};
+use std::convert::Infallible;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -87,8 +88,14 @@ pub(super) async fn run(
     let broadcast = broadcast_path(&args.source, &hosts, root_cluster, &options);
     let done = match &joining {
         Some(joining) => {
-            let told = async { output::ticket(&joining.ticket().await, printer) };
-            futures_util::future::join(broadcast, told).await.0
+            let tell = async {
+                output::ticket(&joining.ticket().await, printer);
+                std::future::pending::<Infallible>().await
+            };
+            tokio::select! {
+                done = broadcast => done,
+                never = tell => match never {},
+            }
         }
         None => broadcast.await,
     };
