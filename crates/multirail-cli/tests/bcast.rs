@@ -114,6 +114,16 @@ fn a_plan_is_shown_and_nothing_is_sent() {
     assert!(between.iter().all(|b| b["rtt_us"].as_f64().unwrap() > 0.0));
     // To c: 40 directly, 8 by b.
     assert!((plan["bound_mbit_s"].as_f64().unwrap() - 48.0).abs() < 1e-6, "{plan}");
+    // With access rates, the host of c cannot take as much. The absence of one host's rate is an error.
+    let rates = fs::read_to_string(place.path("rates")).unwrap();
+    fs::write(place.path("access"), format!("{rates}self=64mbit {x}=64mbit\n*=24mbit\n")).unwrap();
+    let plan = json(&place.bcast(&[&args[..], &["--bandwidth", "access"]].concat()));
+    assert!((plan["bound_mbit_s"].as_f64().unwrap() - 24.0).abs() < 1e-6, "{plan}");
+    fs::write(place.path("access"), format!("{rates}self=64mbit {x}=64mbit\n")).unwrap();
+    let refused = place.bcast(&[&args[..], &["--bandwidth", "access"]].concat());
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let why = format!("--bandwidth access: {y} has no access rate, but other hosts have one");
+    assert!(stderr(&refused).contains(&why), "{}", stderr(&refused));
     assert!(!place.path("x/c").exists() && !place.path("y/c").exists());
     let measured = place.bcast(&["src", "--to", "c", "--plan", "--hosts", &format!("{x},{y},{}", unreachable())]);
     assert_eq!(measured.status.code(), Some(0), "{}", stderr(&measured));

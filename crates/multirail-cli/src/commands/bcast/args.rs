@@ -48,7 +48,8 @@ pub struct BcastArgs {
     /// Who sends what to whom: adaptive, mob, bittorrent, balanced, fpfr, magpie, chain or flat
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(super) method: Method,
-    /// A file with lines A-B=RATE: the rates between clusters, for balanced and fpfr
+    /// A file for balanced and fpfr: lines A-B=RATE (between clusters) and HOST=RATE (between a host and other
+    /// clusters; *=RATE: all hosts without a line)
     #[arg(long, value_name = "FILE")]
     pub(super) bandwidth: Option<PathBuf>,
     /// Send directories and their content

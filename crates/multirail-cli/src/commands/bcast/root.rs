@@ -12,7 +12,7 @@ use anyhow::Context;
 use multirail::Config;
 use multirail::multicast::attend::{Attendants, Verdict};
 use multirail::multicast::discover::discover;
-use multirail::multicast::hosts::{Clustering, parse_link_rates};
+use multirail::multicast::hosts::{BandwidthsError, Clustering, Entry, parse_bandwidths};
 use multirail::multicast::{Bandwidths, Joining, Method, Options, Outcome, broadcast_path};
 use std::convert::Infallible;
 use std::path::Path;
@@ -172,19 +172,36 @@ async fn get_ready(
     let bandwidths = match rates {
         None => None,
         Some(text) => {
-            let all = parse_link_rates(&text, &clusters).map_err(|error| {
-                Usage::of(format!(
-                    "--bandwidth {}: {error}",
-                    args.bandwidth.as_deref().unwrap_or(Path::new("")).display()
-                ))
-            })?;
-            let rows = present.names.iter().map(|n| clusters.names.iter().position(|c| c == n).unwrap_or(0));
-            let rows: Vec<usize> = rows.collect();
-            let link_bytes_s = rows.iter().map(|from| rows.iter().map(|to| all[*from][*to]).collect()).collect();
-            Some(Bandwidths::of_links(link_bytes_s))
+            let hosts = std::iter::once(&invited.party.root).chain(&invited.party.receivers);
+            let there = std::iter::once(true).chain(addresses.iter().map(Result::is_ok));
+            let hosts: Vec<(Entry, bool)> = hosts.cloned().zip(there).collect();
+            let read = read_bandwidths(&text, &clusters, &hosts, &present).map_err(|error| {
+                let path = args.bandwidth.as_deref().unwrap_or(Path::new(""));
+                Usage::of(format!("--bandwidth {}: {error}", path.display()))
+            });
+            Some(read?)
         }
     };
     Ok(Ready { invited, addresses, clusters: present, clusters_given, source, bandwidths })
+}
+
+/// The bandwidths of the hosts that are there and of their clusters. The file may have those of all.
+fn read_bandwidths(
+    text: &str,
+    clusters: &Clustering,
+    hosts: &[(Entry, bool)],
+    present: &Clustering,
+) -> Result<Bandwidths, BandwidthsError> {
+    let entries: Vec<Entry> = hosts.iter().map(|(host, _)| host.clone()).collect();
+    let all = parse_bandwidths(text, clusters, &entries)?;
+    let rows = present.names.iter().filter_map(|name| clusters.names.iter().position(|c| c == name));
+    let rows: Vec<usize> = rows.collect();
+    let link_bytes_s = rows.iter().map(|from| rows.iter().map(|to| all.link_bytes_s[*from][*to]).collect()).collect();
+    let access_bytes_s = all.access_bytes_s.map(|rates| {
+        let there = rates.into_iter().zip(hosts).filter(|(_, (_, is_there))| *is_there);
+        there.map(|(rate, _)| rate).collect()
+    });
+    Ok(Bandwidths { link_bytes_s, access_bytes_s })
 }
 
 fn check_source(args: &BcastArgs) -> anyhow::Result<()> {

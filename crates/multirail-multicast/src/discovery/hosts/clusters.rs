@@ -160,14 +160,14 @@ pub(super) fn hosts_of(text: &str) -> impl Iterator<Item = Entry> {
 }
 
 /// Hosts by the ways to write them.
-struct Known {
+pub(super) struct Known {
     by_address: HashMap<String, usize>,
     /// `None`: the name occurs several times.
     by_name: HashMap<String, Option<usize>>,
 }
 
 impl Known {
-    fn new(entries: &[Entry]) -> Self {
+    pub(super) fn new(entries: &[Entry]) -> Self {
         let mut known = Known { by_address: HashMap::new(), by_name: HashMap::new() };
         for (index, entry) in entries.iter().enumerate() {
             known.by_address.insert(entry.address(), index);
@@ -176,7 +176,8 @@ impl Known {
         known
     }
 
-    fn find(&self, text: &str) -> Option<usize> {
+    /// A host by its name, which must be unique, or by its name and port.
+    pub(super) fn find(&self, text: &str) -> Option<usize> {
         let (name, port) = super::parse_address(text).ok()?;
         let entry = Entry { port, ..Entry::named(&name, super::EntryPosition::Item(1)) };
         let exact = self.by_address.get(&entry.address()).copied();

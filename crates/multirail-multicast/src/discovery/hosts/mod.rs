@@ -11,7 +11,7 @@ pub mod kubernetes;
 mod party;
 pub mod slurm;
 
-pub use bandwidths::{BandwidthsError, parse_link_rates};
+pub use bandwidths::{BandwidthsError, parse_bandwidths};
 pub use clusters::{ClusterError, Clustering, Subnet};
 pub use party::Party;
 
