@@ -2,6 +2,7 @@
 
 import pathlib
 import tempfile
+import tomllib
 import unittest
 
 from multirail_experiments.claims import NO_VERDICT, NOT_REACHED, REACHED, demanded
@@ -9,8 +10,9 @@ from multirail_experiments.experiment import load_plot
 from multirail_experiments.multicast import measure as multicast
 from multirail_experiments.multicast import results as multicast_results
 from multirail_experiments.multicast.claims import ratio_claim, share_claim, wan_claim
-from multirail_experiments.multicast.network import Clusters
+from multirail_experiments.multicast.network import Clusters, access_bytes_s
 from multirail_experiments.multicast.programs import bcast as multicast_bcast
+from multirail_experiments.multicast.rails import RailClusters, network_of
 from multirail_experiments.multicast.results import Broadcasts
 from multirail_experiments.paths import HOME
 from multirail_experiments.plan import Plan
@@ -62,8 +64,10 @@ class Plans(unittest.TestCase):
                     self.assertTrue(("sizes" in table) != ("scenarios" in table))
                     names = [network["name"] for network in table["network"]]
                     for network in table["network"]:
-                        net = Clusters("multirail", network, {})
-                        self.assertEqual(net.root.address, "10.80.0.2")
+                        net = network_of("multirail", network, {})
+                        is_of_rails = "rails" in network
+                        first = "10.77.0.2" if is_of_rails else "10.80.0.2"
+                        self.assertEqual(net.root.address, first)
                         self.assertLessEqual(len(net.hosts), 64)
                         for name in table.get("scenarios", ["fast"]):
                             events = multicast.events_on(network, name)
@@ -109,8 +113,8 @@ class Plans(unittest.TestCase):
 
     def test_access_is_by_cluster(self):
         network = {"access": "10mbit", "clusters": {"a": 1, "b": 4}}
-        self.assertEqual(multicast.access_bytes_s(network), {"a": 1_250_000, "b": 5_000_000})
-        self.assertIsNone(multicast.access_bytes_s({"clusters": {"a": 1}}))
+        self.assertEqual(access_bytes_s(network), {"a": 1_250_000, "b": 5_000_000})
+        self.assertIsNone(access_bytes_s({"clusters": {"a": 1}}))
 
     def test_addresses_are_those_of_the_lab(self):
         net = Clusters("multirail", {"name": "x", "clusters": {"a": 2, "b": 300}}, {})
@@ -119,6 +123,55 @@ class Plans(unittest.TestCase):
             [addresses[name] for name in ("a1", "b0", "b249", "b250")],
             ["10.80.0.3", "10.81.0.2", "10.81.0.251", "10.81.1.2"],
         )
+
+
+class Rails(unittest.TestCase):
+    def net(self, **more):
+        network = {"name": "x", "rails": ["100mbit", "25mbit"], **more}
+        return RailClusters("multirail", network, {})
+
+    def test_every_host_has_an_address_on_each_rail_of_its_cluster(self):
+        net = self.net(clusters={"a": 1, "b": 2}, links=["50mbit", "10mbit"])
+        found = {host.name: host.addresses for host in net.hosts}
+        self.assertEqual(
+            found,
+            {
+                "a0": ("10.77.0.2", "10.77.1.2"),
+                "b0": ("10.77.2.3", "10.77.3.3"),
+                "b1": ("10.77.2.4", "10.77.3.4"),
+            },
+        )
+
+    def test_the_topology_has_a_rail_for_each_port_of_a_cluster(self):
+        net = self.net(clusters={"a": 1, "b": 2}, links=["50mbit", "10mbit"], queue="64k")
+        found = tomllib.loads("\n".join(net.topology()))
+        self.assertEqual([host["name"] for host in found["host"]], ["r", "a0", "b0", "b1"])
+        self.assertEqual(
+            [(rail["rate"], rail["rates"]["r"], rail["hosts"]) for rail in found["rail"]],
+            [
+                ("100mbit", "50mbit", ["r", "a0"]),
+                ("25mbit", "10mbit", ["r", "a0"]),
+                ("100mbit", "50mbit", ["r", "b0", "b1"]),
+                ("25mbit", "10mbit", ["r", "b0", "b1"]),
+            ],
+        )
+
+    def test_the_bound_counts_all_ports_and_all_links(self):
+        # 125 Mbit/s to and from each host, and 60 between clusters.
+        for clusters, mb_s in (({"a": 3}, 15.625), ({"a": 2, "b": 2}, 7.5)):
+            net = self.net(clusters=clusters, links=["50mbit", "10mbit"])
+            self.assertAlmostEqual(15.0 / net.bound_s([], 15_000_000), mb_s)
+        # A link carries no more than the ports of its rail, of all hosts together.
+        for clusters, mbit_s in (({"a": 1, "b": 1}, 10 + 25), ({"a": 2, "b": 2}, 10 + 2 * 25)):
+            net = self.net(clusters=clusters, links=["10mbit", "1gbit"])
+            self.assertAlmostEqual(15.0 / net.bound_s([], 15_000_000), mbit_s / 8)
+
+    def test_the_first_rail_is_the_best(self):
+        for plan in PLANS:
+            for network in plan.table["network"]:
+                if "rails" in network:
+                    rates = RailClusters("multirail", network, {}).rail_rates_mbit_s
+                    self.assertEqual(max(rates), rates[0], network["name"])
 
 
 class Deaths(unittest.TestCase):

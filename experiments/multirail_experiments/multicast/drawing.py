@@ -9,6 +9,7 @@ from multirail_experiments.multicast import scenario
 # One look for each line, as in drawing.STYLES.
 COLORS = {
     "adaptive": "#1f6fb2",
+    "adaptive, best rail": "#9ecae1",
     "mob": "#2e8b57",
     "bittorrent": "#d98200",
     "balanced": "#8e44ad",

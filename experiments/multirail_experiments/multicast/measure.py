@@ -3,11 +3,13 @@
 All methods see the same scenario. Keys of a plan:
 
     [[network]]   name, clusters = { a = 4, … }; optional: file_mb, rate_scale, delay, queue,
-                  access, repeats, is_sparse (the file is a hole), link_mbit_s (scenario `equal`)
+                  access, repeats, is_sparse (the file is a hole), link_mbit_s (scenario `equal`).
+                  With `rails`, hosts have several ports, see rails.py
     [[line]]      name, program (a module of programs/) and its keys: method, is_tuned,
                   settings, …; optional: networks and scenarios, `largest` message, most repeats,
                   and file_share, a part of the file for lines that would take too long
     scenarios     see scenario.py; or `sizes`: messages in the scenario `fast`
+    clock         "command": the time includes what the command does before data moves (`before_s`)
     repeats       how often each line is measured; the order of lines rotates. Messages of
                   `once_from` bytes or more are measured once
     [quick]       networks, scenarios, lines, sizes and file_mb of a quick run
@@ -19,7 +21,8 @@ A program is a module with
 
 `broadcast` calls `begin()` when the broadcast begins, which returns `time.monotonic()`. It returns
 a dict with `seconds` until the last host is complete, `setup_s` before the begin, and `received`,
-the files to compare with the source.
+the files to compare with the source. `before_s` is the part of `setup_s` that a user's command
+takes: hashing the file, or starting the ranks.
 """
 
 import contextlib
@@ -31,10 +34,8 @@ import sys
 import time
 
 from multirail_experiments.host import Cpu
-from multirail_experiments.lab import mbit_s
-from multirail_experiments.multicast import bound as multicast_bound
 from multirail_experiments.multicast import scenario
-from multirail_experiments.multicast.network import Clusters
+from multirail_experiments.multicast.rails import network_of
 from multirail_experiments.plan import DEFAULT_REPEATS, size_bytes
 
 MB = 10**6
@@ -50,6 +51,7 @@ FIELDS = (
     "seconds",
     "mb_s",
     "setup_s",
+    "before_s",
     "wan_copies",
     "cpu_busy_share",
     "cpu_s",
@@ -66,7 +68,8 @@ def measure(plan, multirail, quick, emit):
     table = chosen(plan.table, quick)
     emit({"kind": "plan", "name": plan.name, **table, "quick": quick})
     for network in table["network"]:
-        with Clusters(multirail, network, events_on(network, first_scenario(table))[0][1]) as net:
+        rates = events_on(network, first_scenario(table))[0][1]
+        with network_of(multirail, network, rates) as net:
             lines = available_lines(net, network, table["line"], emit)
             for size in table.get("sizes", []):
                 for row in rows_of_point(plan, table, net, lines, "fast", size_bytes(size), quick):
@@ -88,16 +91,6 @@ def events_on(network, name, **options):
         **options,
     )
     return scenario.only(found, network["clusters"])
-
-
-def access_bytes_s(network):
-    """What the hosts of each cluster can send to other clusters; None without a limit."""
-    if "access" not in network:
-        return None
-    return {
-        cluster: count * mbit_s(network["access"]) * 125_000
-        for cluster, count in network["clusters"].items()
-    }
 
 
 def chosen(table, quick):
@@ -144,6 +137,8 @@ class Point:
         self.net, self.name, self.seed = net, name, seed
         self.network = net.network
         self.is_message = size is not None
+        # Whether the time includes what the command does before data moves.
+        self.is_of_command = False
         self.size_bytes = size or round(self.network["file_mb"] * MB)
         self.rate_scale = self.network.get("rate_scale", 1.0)
         self._files, self._bounds = {}, {}
@@ -158,16 +153,9 @@ class Point:
         )
 
     def bound_s(self, size):
-        """The bound; None with one cluster."""
-        if size not in self._bounds and len(self.network["clusters"]) == 1:
-            return None
+        """The bound; None if the network has none."""
         if size not in self._bounds:
-            self._bounds[size] = multicast_bound.bound_s(
-                scenario.directed(self.events(size)),
-                self.net.root.cluster,
-                size,
-                access_bytes_s(self.network),
-            )
+            self._bounds[size] = self.net.bound_s(self.events(size), size)
         return self._bounds[size]
 
     def file(self, size):
@@ -191,6 +179,7 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
         and (size or 0) <= size_bytes(line.get("largest", size or 0))
     ]
     point = Point(net, name, size, table.get("seed", 1))
+    point.is_of_command = table.get("clock") == "command"
     repeats = net.network.get("repeats", table.get("repeats", DEFAULT_REPEATS))
     if quick or (size is not None and size >= size_bytes(table.get("once_from", size + 1))):
         repeats = 1
@@ -279,6 +268,8 @@ def broadcast(net, line, point, most_s=None):
             return time.monotonic()
 
         one = session.broadcast(file, begin, limit_s, point)
+        if point.is_of_command:
+            one["seconds"] += one.get("before_s", 0.0)
         used, after = cpu.take(), net.links()
         received = one.pop("received")
         for path in received:

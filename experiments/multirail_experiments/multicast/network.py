@@ -12,7 +12,8 @@ import time
 from typing import NamedTuple
 
 from multirail_experiments.host import process_cpu_s
-from multirail_experiments.lab import END_S, Lab, end
+from multirail_experiments.lab import END_S, Lab, end, mbit_s
+from multirail_experiments.multicast import bound as multicast_bound
 from multirail_experiments.multicast import scenario
 
 # The first cluster's hosts are 10.80.0.2, 10.80.0.3, and so on.
@@ -31,6 +32,18 @@ class Host(NamedTuple):
     name: str
     cluster: str
     address: str
+    # On each rail; the first one is `address`.
+    addresses: tuple[str, ...]
+
+
+def access_bytes_s(network):
+    """What the hosts of each cluster can send to other clusters; None without a limit."""
+    if "access" not in network:
+        return None
+    return {
+        cluster: count * mbit_s(network["access"]) * 125_000
+        for cluster, count in network["clusters"].items()
+    }
 
 
 def memory_peak_bytes(pid):
@@ -52,13 +65,10 @@ class Clusters(Lab):
         super().__init__(multirail, {**network, "rails": []})
         self.clusters, self.rates = network["clusters"], rates
         self.hosts = [
-            Host(
-                f"{cluster}{number}",
-                cluster,
-                f"10.{FIRST_NETWORK + place}.{number // 250}.{number % 250 + 2}",
-            )
+            Host(f"{cluster}{number}", cluster, address, (address,))
             for place, (cluster, count) in enumerate(self.clusters.items())
             for number in range(count)
+            for address in [f"10.{FIRST_NETWORK + place}.{number // 250}.{number % 250 + 2}"]
         ]
 
     @property
@@ -77,6 +87,14 @@ class Clusters(Lab):
             if key in self.network:
                 flags += [f"--{key}", self.network[key]]
         return flags
+
+    def bound_s(self, events, size_bytes):
+        """Seconds before which some cluster is incomplete; None with one cluster."""
+        if len(self.clusters) == 1:
+            return None
+        return multicast_bound.bound_s(
+            scenario.directed(events), self.root.cluster, size_bytes, access_bytes_s(self.network)
+        )
 
     def _set_congestion(self):
         """Sets congestion control by route, with one command a host, as there may be 64."""

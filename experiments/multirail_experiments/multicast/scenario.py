@@ -56,8 +56,11 @@ def events(name, *, seed=1, rate_scale=1.0, times=1.0, link_mbit_s=None):
     """Events [(at_s, {(one, other): kbit/s of each direction})] in order.
 
     The first event is at 0 and has all links. `times` stretches the rest (see `time_scale`). In the
-    scenario `equal` all links have `link_mbit_s`.
+    scenario `equal` all links have `link_mbit_s`. In `constant` the network alone says what links
+    carry, and nothing changes.
     """
+    if name == "constant":
+        return [(0.0, {})]
     if name == "equal":
         return [(0.0, dict.fromkeys(LINKS_MB_S, round(link_mbit_s * 1000)))]
     if name in ("fast", "slow"):

@@ -1,8 +1,8 @@
 """`multirail bcast` from the first host, to `multirail serve` on all others.
 
 Keys of a line: `method`; `options` of the command; `finds_clusters`, if the command is not told the
-clusters; and `kill`, hosts that die during the broadcast, by the plan's seed:
-{ share, returns_after_s }. Without `returns_after_s` they stay away.
+clusters; `one_rail`, if it uses the first rail only; and `kill`, hosts that die during the
+broadcast, by the plan's seed: { share, returns_after_s }. Without `returns_after_s` they stay away.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ PORT = 7717
 LISTEN_S = 30
 TARGET = "received"
 LOOK_S = 0.05
-# Methods that plan with the rates between clusters are told the initial rates.
+# Methods that plan are told the initial rates between clusters, and what hosts can send.
 PLANNERS = ("balanced", "fpfr")
 # Hosts die at a random moment in this part of the time that a broadcast takes at the bound.
 DIE_BETWEEN = (0.1, 0.9)
@@ -42,7 +42,7 @@ def session(net, line):
             "--root",
             net.folder(host),
             "--listen",
-            f"{host.address}:{PORT}",
+            f"{'0.0.0.0' if uses_all_rails(net, line) else host.address}:{PORT}",
         ]
 
     setup = time.monotonic()
@@ -50,6 +50,10 @@ def session(net, line):
     with net.peers(command_of, others) as servers:
         wait_until_they_listen(net, others)
         yield Group(net, line, servers, time.monotonic() - setup)
+
+
+def uses_all_rails(net, line):
+    return len(net.root.addresses) > 1 and not line.get("one_rail", False)
 
 
 def wait_until_they_listen(net, hosts):
@@ -75,6 +79,12 @@ def deaths(line, hosts, bound_s, seed):
         low, high = DIE_BETWEEN
         found.append((bound_s * (low + (high - low) * draw.random()), host))
     return sorted(found)
+
+
+def planned_rates(net, rates):
+    """What methods that plan are told: the rates of links, and the hosts' access rate."""
+    access = [f"*={net.network['access']}"] if "access" in net.network else []
+    return [*scenario.link_words(rates), *access]
 
 
 class Group:
@@ -106,8 +116,10 @@ class Group:
             words += ["--clusters", ";".join(named)]
         if self.line["method"] in PLANNERS:
             path = net.work / "rates"
-            path.write_text("\n".join(scenario.link_words(rates)) + "\n")
+            path.write_text("\n".join(planned_rates(net, rates)) + "\n")
             words += ["--bandwidth", path]
+        if self.line.get("one_rail", False):
+            words += ["--rails", net.root.address]
         return words + [str(word) for word in self.line.get("options", [])]
 
     def broadcast(self, file, begin, limit_s, point):
@@ -153,6 +165,7 @@ class Group:
             "peers_cpu_s": self.servers.cpu_s() + root_cpu_s,
             "memory_peak_mib": round(max(memory) / (1 << 20), 1),
             "piece_bytes": summary["piece_bytes"],
+            "is_told_access": self.line["method"] in PLANNERS and "access" in net.network,
             "received": [net.folder(host) / TARGET for host in wanted],
         }
         if dying:

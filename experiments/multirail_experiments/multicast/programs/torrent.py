@@ -1,5 +1,7 @@
 """libtorrent in a private swarm: the root seeds, and all hosts know each other.
 
+Clients listen on all addresses. Where hosts have several rails, each two clients connect on each.
+
 There is no tracker, DHT or local discovery. Each host runs this module:
 
     torrent JOB.json HOST    prints `ready`, begins after a line `go`, and prints `done` and the
@@ -60,6 +62,8 @@ def settings(job):
         **(TUNED if job["is_tuned"] else {}),
         **job.get("settings", {}),
         "listen_interfaces": f"0.0.0.0:{PORT}",
+        # A connection on each rail: libtorrent closes a second one to the same peer by default.
+        "allow_multiple_connections_per_pid": job["rails"] > 1,
     }
 
 
@@ -86,7 +90,8 @@ def main(job_path, name):
     for other, its in job["hosts"].items():
         # Of each two hosts, one connects.
         if other > name:
-            handle.connect_peer((its["address"], PORT))
+            for address in its["addresses"]:
+                handle.connect_peer((address, PORT))
     while not handle.status().is_seeding:
         time.sleep(LOOK_S)
     print(f"done {time.monotonic()}", flush=True)
@@ -132,8 +137,9 @@ class Swarm:
         net, setup = self.net, time.monotonic()
         torrent, job_path = net.work / "torrent", net.work / "torrent-job.json"
         torrent.write_bytes(make_torrent(file, self.line.get("piece_kib", 64) << 10))
+        before_s = time.monotonic() - setup
         hosts = {
-            host.name: {"address": host.address, "folder": str(net.folder(host))}
+            host.name: {"addresses": host.addresses, "folder": str(net.folder(host))}
             for host in net.hosts
         }
         hosts[net.root.name]["folder"] = str(file.parent)
@@ -141,6 +147,7 @@ class Swarm:
             "torrent": str(torrent),
             "root": net.root.name,
             "hosts": hosts,
+            "rails": len(net.root.addresses),
             "is_tuned": self.line.get("is_tuned", False),
             "settings": self.line.get("settings", {}),
         }
@@ -155,6 +162,8 @@ class Swarm:
             return {
                 "seconds": max(map(float, done.values())) - began,
                 "setup_s": setup_s,
+                # The clients run, but the file is hashed anew.
+                "before_s": before_s,
                 "peers_cpu_s": peers.cpu_s(),
                 "received": [
                     net.folder(host) / file.name for host in net.hosts if host is not net.root
