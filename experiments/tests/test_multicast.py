@@ -99,17 +99,18 @@ class Plans(unittest.TestCase):
                 set(few.get("scenarios", [])), set(plan.table.get("scenarios", [])), plan.name
             )
 
-    def test_a_share_of_the_file_is_for_all_networks_or_by_network(self):
-        shares = [
-            multicast.file_share(line, {"name": "x"})
-            for line in (
-                {},
-                {"file_share": 0.5},
-                {"file_share": {"x": 0.1}},
-                {"file_share": {"y": 0.1}},
-            )
-        ]
-        self.assertEqual(shares, [1.0, 0.5, 0.1, 1.0])
+    def test_a_network_may_have_scenarios_and_sizes_of_its_own(self):
+        table = {
+            "network": [{"name": "x", "sizes": ["1k"]}, {"name": "y"}],
+            "line": [{"name": "l"}],
+            "sizes": ["2k"],
+            "quick": {"sizes": ["3k"]},
+        }
+        self.assertEqual(multicast.values_of(table, table["network"][0], "sizes"), ["1k"])
+        self.assertEqual(multicast.values_of(table, table["network"][1], "sizes"), ["2k"])
+        quick = multicast.chosen(table, True)
+        for network in quick["network"]:
+            self.assertEqual(multicast.values_of(quick, network, "sizes"), ["3k"])
 
     def test_access_is_by_cluster(self):
         network = {"access": "10mbit", "clusters": {"a": 1, "b": 4}}

@@ -158,7 +158,7 @@ def by_size(found, network, path, title):
     """Draws lines over message sizes."""
     by_number(
         found,
-        {size: (network, "fast", size) for size in found.sizes},
+        {size: (network, "fast", size) for size in found.sizes_of(network)},
         path,
         title,
         "message, bytes (k = KiB, M = MiB)",

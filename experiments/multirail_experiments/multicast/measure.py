@@ -3,11 +3,11 @@
 All methods see the same scenario. Keys of a plan:
 
     [[network]]   name, clusters = { a = 4, … }; optional: file_mb, rate_scale, delay, queue,
-                  access, repeats, is_sparse (the file is a hole), link_mbit_s (scenario `equal`).
+                  access, repeats, is_sparse (the file is a hole), link_mbit_s (scenario `equal`),
+                  and scenarios or sizes, where they are not those of the plan.
                   With `rails`, hosts have several ports, see rails.py
     [[line]]      name, program (a module of programs/) and its keys: method, is_tuned,
-                  settings, …; optional: networks and scenarios, `largest` message, most repeats,
-                  and file_share, a part of the file for lines that would take too long
+                  settings, …; optional: networks and scenarios, `largest` message, most repeats
     scenarios     see scenario.py; or `sizes`: messages in the scenario `fast`
     clock         "command": the time includes what the command does before data moves (`before_s`)
     repeats       how often each line is measured; the order of lines rotates. Messages of
@@ -71,10 +71,10 @@ def measure(plan, multirail, quick, emit):
         rates = events_on(network, first_scenario(table))[0][1]
         with network_of(multirail, network, rates) as net:
             lines = available_lines(net, network, table["line"], emit)
-            for size in table.get("sizes", []):
+            for size in values_of(table, network, "sizes"):
                 for row in rows_of_point(plan, table, net, lines, "fast", size_bytes(size), quick):
                     emit(row)
-            for name in table.get("scenarios", []):
+            for name in values_of(table, network, "scenarios"):
                 for row in rows_of_point(plan, table, net, lines, name, None, quick):
                     emit(row)
 
@@ -98,12 +98,22 @@ def chosen(table, quick):
     if not quick:
         return table
     few = table.get("quick", {})
+    own = {key for key in ("scenarios", "sizes") if key in few}
     found = {**table, **{key: few[key] for key in ("scenarios", "sizes") if key in few}}
     for key, names in (("network", "networks"), ("line", "lines")):
         found[key] = [row for row in table[key] if names not in few or row["name"] in few[names]]
     if "file_mb" in few:
         found["network"] = [{**network, "file_mb": few["file_mb"]} for network in found["network"]]
+    found["network"] = [
+        {key: value for key, value in network.items() if key not in own}
+        for network in found["network"]
+    ]
     return found
+
+
+def values_of(table, network, key):
+    """The scenarios or sizes of a network: its own, or those of the plan."""
+    return network.get(key, table.get(key, []))
 
 
 def program_of(line):
@@ -144,7 +154,7 @@ class Point:
         self._files, self._bounds = {}, {}
 
     def events(self, size):
-        """The scenario's changes; a line with a part of the file sees them in less time."""
+        """The scenario's changes; they take longer with a larger file."""
         return events_on(
             self.network,
             self.name,
@@ -241,14 +251,9 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
             }
 
 
-def file_share(line, network):
-    share = line.get("file_share", 1.0)
-    return share.get(network["name"], 1.0) if isinstance(share, dict) else share
-
-
 def broadcast(net, line, point, most_s=None):
     """Runs one broadcast of one line, for at most `most_s` or a multiple of its bound."""
-    size = max(round(point.size_bytes * file_share(line, net.network)), 1)
+    size = point.size_bytes
     events, bound_s = point.events(size), point.bound_s(size)
     file, limit_s = point.file(size), most_s or LIMIT_BOUNDS * (bound_s or 0) + LIMIT_S
     if events[0][1]:

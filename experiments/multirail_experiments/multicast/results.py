@@ -27,6 +27,11 @@ class Broadcasts:
     def _all(self, key):
         return list(dict.fromkeys(row[key] for row in self.rows))
 
+    def sizes_of(self, network):
+        """The message sizes that were measured on a network."""
+        rows = (row for row in self.rows if row["network"] == network)
+        return sorted({row["message_bytes"] for row in rows if "message_bytes" in row})
+
     def row(self, network, scenario, line, size=None):
         return self.found.get((network, scenario, size, line))
 
