@@ -7,7 +7,9 @@ use crate::request::{MULTICAST, MeasureRequest, MulticastRequest};
 use crate::store::Store;
 use crate::store::source::{SourceOptions, SourceStore};
 use crate::store::testing::Temp;
-use crate::wire::{self, BlockHead, Invite, InviteHost, InviteRequest, ManifestHead, PeerHello, PeerReply, tag};
+use crate::wire::{
+    self, BlockHead, Invite, InviteHost, InviteRequest, JoinRequest, ManifestHead, PeerHello, PeerReply, tag,
+};
 use crate::{BroadcastHost, Manifest, Method, Options, Outcome, broadcast_path};
 use multirail_net::router::Router;
 use multirail_net::session::{ListenConfig, Listener};
@@ -185,6 +187,11 @@ async fn attack(
             let request = MeasureRequest { hosts: hosts.collect(), rate: rng.below(2) == 0 };
             request::send_request(&mut session, MULTICAST, &MulticastRequest::Measure(request)).await?;
             let _: Vec<Option<(f64, Option<f64>)>> = request::receive(&mut session).await?;
+        }
+        2 if rng.below(2) == 0 => {
+            let asked =
+                JoinRequest { group: group(rng), port: rng.below(1 << 16) as u16, me: Some(rng.below(4) as u32) };
+            request::send_request(&mut session, MULTICAST, &MulticastRequest::Join(asked)).await?;
         }
         2 => request::send_request(&mut session, MULTICAST, &MulticastRequest::Attend).await?,
         _ => {

@@ -15,6 +15,8 @@
 //! A run depends on its arguments only: the same scenario and nodes give the same outcome.
 
 mod ids;
+#[cfg(test)]
+mod join_tests;
 mod links;
 mod methods;
 mod outcome;
