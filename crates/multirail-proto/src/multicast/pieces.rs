@@ -155,6 +155,9 @@ impl PieceSet {
         let first = rng.below(count as u64) as usize;
         (first..count).chain(0..first).find_map(|index| {
             let word = within.iter().fold(self.words[index], |word, set| word & set.words[index]);
+            if word == 0 {
+                return None;
+            }
             let mut word = not.iter().fold(word, |word, set| word & !set.words[index]);
             let skip = if word == 0 { return None } else { rng.below(u64::from(word.count_ones())) };
             for _ in 0..skip {
