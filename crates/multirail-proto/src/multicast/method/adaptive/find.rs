@@ -1,15 +1,15 @@
 //! The peers that a host looks for.
 
-use super::fetchers::is_fetcher;
+use super::fetchers::{MAX_FETCHERS, is_fetcher};
+use super::peer::{CHORD_WINDOW, MESH_WINDOW, MIN_WINDOW};
+use super::relays::{counterpart, is_relay};
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::method::mob::choose;
 use crate::rng::Rng;
 
-/// A cluster of at most this size is a full mesh: every host learns of every piece at once.
+/// A cluster of at most this size is a full mesh: every host learns of every piece at once. In larger ones, peers are
+/// chosen by rank ([`is_chord`]).
 const FULL_MESH: usize = 8;
-/// In larger clusters, a host looks for this many local peers, and is found by as many. Besides, hosts that
-/// fetch from other clusters look for each other, since they move shares.
-const LOCAL_PEERS: usize = 4;
 /// With more other clusters than this, this many are chosen at random.
 const GLOBAL_PEERS: usize = 16;
 
@@ -20,11 +20,11 @@ pub(crate) fn early_calls(members: &Members, me: MemberId, seed: u64) -> Vec<Mem
     let (own, root) = (members.cluster(me), members.cluster(members.root()));
     let mut found = wanted(members, me, &mut rng(me, seed));
     if own == root {
-        let others = (0..members.clusters().len() as u32).filter(|c| *c != own);
-        found.extend(others.map(|c| members.counterpart(me, c)).filter(|m| surely_wants(members, *m, me)));
+        let fetchers = members.clusters().iter().flat_map(|mob| mob.iter().take(MAX_FETCHERS));
+        found.extend(fetchers.filter(|m| !members.are_local(**m, me) && surely_wants(members, **m, me)));
     }
-    let calls =
-        |m: MemberId| surely_wants(members, m, me) || members.cluster(m) == root && members.counterpart(m, own) == me;
+    let answers = |m: MemberId| members.cluster(m) == root && own != root && surely_wants(members, me, m);
+    let calls = |m: MemberId| surely_wants(members, m, me) || answers(m);
     found.retain(|m| *m > me || !calls(*m));
     found
 }
@@ -32,25 +32,18 @@ pub(crate) fn early_calls(members: &Members, me: MemberId, seed: u64) -> Vec<Mem
 /// Whether `from` looks for `to`, whatever the random choice.
 pub(super) fn surely_wants(members: &Members, from: MemberId, to: MemberId) -> bool {
     if members.are_local(from, to) {
-        return is_mesh(members, from) || is_fetcher(members, from) && is_fetcher(members, to);
+        return is_mesh(members, from) || is_chord(members, from, to) || move_data(members, from, to);
     }
     let (root, count) = (members.cluster(members.root()), members.clusters().len());
     let cluster = members.cluster(to);
     let is_chosen = cluster == root || count <= GLOBAL_PEERS + 1;
-    members.cluster(from) != root && is_fetcher(members, from) && is_chosen && members.counterpart(from, cluster) == to
+    members.cluster(from) != root && is_fetcher(members, from) && is_chosen && counterpart(members, from, cluster) == to
 }
 
 /// The peers that `me` looks for, drawn from a new [`rng`].
 pub(super) fn wanted(members: &Members, me: MemberId, rng: &mut Rng) -> Vec<MemberId> {
-    let mob = members.mob(me);
-    let mut others: Vec<_> = mob.iter().copied().filter(|m| *m != me).collect();
-    if !is_mesh(members, me) {
-        let next = next_in_rank(members, me);
-        let (mut sure, mut rest): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|m| *m == next || surely_wants(members, me, *m));
-        sure.extend(choose(&mut rest, LOCAL_PEERS - 1, rng));
-        others = sure;
-    }
+    let neighbours = members.mob(me).iter().copied().filter(|m| *m != me);
+    let mut others: Vec<_> = neighbours.filter(|m| surely_wants(members, me, *m)).collect();
     if is_fetcher(members, me) {
         others.extend(elsewhere(members, me, rng));
     }
@@ -68,12 +61,40 @@ pub(super) fn elsewhere(members: &Members, me: MemberId, rng: &mut Rng) -> Vec<M
     let mut others: Vec<u32> = clusters.filter(|c| *c != own && *c != root).collect();
     let mut clusters = choose(&mut others, GLOBAL_PEERS - 1, rng);
     clusters.push(root);
-    clusters.into_iter().map(|c| members.counterpart(me, c)).collect()
+    clusters.into_iter().map(|c| counterpart(members, me, c)).collect()
+}
+
+/// The requests under way at a new peer.
+pub(super) fn first_window(members: &Members, me: MemberId, peer: MemberId) -> usize {
+    match members.are_local(me, peer) {
+        true if is_mesh(members, me) => MESH_WINDOW,
+        true => CHORD_WINDOW,
+        false => MIN_WINDOW,
+    }
 }
 
 /// Whether every host in the cluster of `me` looks for every other host there.
 pub(super) fn is_mesh(members: &Members, me: MemberId) -> bool {
     members.mob(me).len() <= FULL_MESH
+}
+
+/// Whether the ranks of two hosts of a cluster, seen as a ring, are a power of two apart. Every host has twice the
+/// logarithm of the cluster's size of such neighbours, and all have as many, so that no port has more to send than
+/// the others. Any two hosts are a few hops apart.
+fn is_chord(members: &Members, one: MemberId, other: MemberId) -> bool {
+    let count = members.mob(one).len() as u32;
+    let apart = members.rank(one).abs_diff(members.rank(other));
+    apart.min(count - apart).is_power_of_two()
+}
+
+/// Whether two hosts of a cluster need each other: the root and a relay for pieces, and hosts that fetch from other
+/// clusters because they move shares.
+fn move_data(members: &Members, one: MemberId, other: MemberId) -> bool {
+    let root = members.root();
+    if members.are_local(one, root) {
+        return one == root && is_relay(members, other) || other == root && is_relay(members, one);
+    }
+    is_fetcher(members, one) && is_fetcher(members, other)
 }
 
 /// The next host of a cluster by rank.

@@ -15,11 +15,13 @@
 //! Every piece still enters each cluster once, except for pieces that are requested again because
 //! they do not arrive.
 
+mod choose;
 mod fetchers;
 mod find;
 mod node;
 mod peer;
 mod regroup;
+mod relays;
 mod shares;
 
 pub(crate) use find::early_calls;

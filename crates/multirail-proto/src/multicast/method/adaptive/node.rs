@@ -3,6 +3,7 @@
 use super::fetchers::share;
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
+use super::relays;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use crate::multicast::node::{Input, Node, Output};
@@ -36,6 +37,8 @@ pub(crate) struct Adaptive {
     pub(super) busy: PieceSet,
     /// The pieces that this host fetches for its cluster.
     pub(super) mine: PieceSet,
+    /// The pieces that this host, next to the root, gets from the root.
+    pub(super) part: PieceSet,
     /// What neighbours gave to this host of their shares.
     pub(super) taken: PieceSet,
     /// The pieces of that share that were given away, and to whom.
@@ -47,6 +50,8 @@ pub(crate) struct Adaptive {
     pub(super) down: BTreeSet<MemberId>,
     /// The neighbour that was asked for a part of its share and has not answered.
     pub(super) begging: Option<MemberId>,
+    /// Whether a tick found that this host waits for nothing.
+    pub(super) stuck: bool,
     pub(super) told_complete: bool,
     pub(super) finished: bool,
     pub(super) rng: Rng,
@@ -61,6 +66,7 @@ impl Adaptive {
         let count = pieces.count();
         Self {
             mine: share(&members, me, count),
+            part: relays::part(&members, me, count),
             me,
             pieces: count,
             busy: held.clone(),
@@ -72,6 +78,7 @@ impl Adaptive {
             retry_us: 0,
             down: BTreeSet::new(),
             begging: None,
+            stuck: false,
             told_complete: false,
             finished: false,
             rng: find::rng(me, seed),
@@ -105,12 +112,13 @@ impl Adaptive {
     fn up(&mut self, id: MemberId) {
         self.down.remove(&id);
         let watch = share(&self.members, id, self.pieces);
-        let mut peer = AdaptivePeer::new(self.is_local(id), self.is_at_source(id), watch);
+        let window = find::first_window(&self.members, self.me, id);
+        let mut peer = AdaptivePeer::new(self.is_local(id), self.is_at_source(id), watch, window);
         if peer.at_source && !self.is_at_source(self.me) {
             // The peer will soon hold every piece. A request now saves the time until it announces
             // them.
-            peer.presumed = true;
-            peer.has = PieceSet::all(self.pieces);
+            peer.presume();
+            peer.first = relays::first(&self.members, id, self.pieces);
         }
         self.peers.insert(id, peer);
         if self.held.is_full() {
@@ -171,8 +179,7 @@ impl Adaptive {
         match message {
             Message::Bitfield(bits) => {
                 if let Some(has) = PieceSet::from_bytes(self.pieces, &bits) {
-                    peer.presumed = false;
-                    peer.has = has;
+                    peer.announces(has.iter());
                 }
                 self.ask(from);
             }
@@ -183,11 +190,7 @@ impl Adaptive {
                 self.ask(from);
             }
             Message::Have(pieces) => {
-                peer.speaks();
-                for piece in pieces {
-                    peer.has.insert(piece);
-                    peer.fetching.remove(piece);
-                }
+                peer.announces(pieces.into_iter());
                 self.ask(from);
             }
             Message::Fetching(pieces) => pieces.into_iter().for_each(|p| {
@@ -225,7 +228,7 @@ impl Adaptive {
                 peer.at_source = false;
                 // The root was lost before all its neighbours held every piece.
                 let vain: Vec<u32> = if peer.presumed { peer.pipe.asked().collect() } else { Vec::new() };
-                peer.speaks();
+                peer.stop_presuming();
                 vain.iter().for_each(|p| {
                     peer.pipe.forget(*p);
                 });
@@ -330,36 +333,6 @@ impl Adaptive {
         self.send(from, Message::Request(pieces));
     }
 
-    fn choose_piece(&mut self, from: MemberId) -> Option<u32> {
-        let peer = self.peers.get(&from)?;
-        if peer.local {
-            // In the root's cluster, pieces that other clusters are waiting for come first. In
-            // other clusters, the share of this host has its own way in.
-            if self.is_at_source(self.me) {
-                let waited: Vec<_> = self.peers.values().filter(|p| !p.local).collect();
-                let asked = waited.iter().find_map(|p| peer.has.pick(&[&p.waits], &[&self.busy], &mut self.rng));
-                let wanted = asked
-                    .or_else(|| waited.iter().find_map(|p| peer.has.pick(&[&p.watch], &[&self.busy], &mut self.rng)));
-                return wanted.or_else(|| peer.has.pick(&[], &[&self.busy], &mut self.rng));
-            }
-            return peer.has.pick(&[], &[&self.busy], &mut self.rng);
-        }
-        // A piece that a neighbour holds is in the cluster already, while the neighbour is up.
-        let mut not = vec![&self.busy];
-        not.extend(self.peers.values().filter(|p| p.local).map(|p| &p.has));
-        let here = not.len();
-        // Rarest first: pieces that no other cluster holds or fetches, then pieces that are only
-        // being fetched, then the rest.
-        let others = || self.peers.iter().filter(|(id, p)| **id != from && !p.local && !p.at_source).map(|(_, p)| p);
-        not.extend(others().map(|p| &p.has));
-        let held_elsewhere = not.len();
-        not.extend(others().map(|p| &p.fetching));
-        let pick = |not: &[&PieceSet], rng: &mut Rng| peer.has.pick(&[&self.mine], not, rng);
-        pick(&not, &mut self.rng)
-            .or_else(|| pick(&not[..held_elsewhere], &mut self.rng))
-            .or_else(|| pick(&not[..here], &mut self.rng))
-    }
-
     /// Regular work: shares from neighbours, and pieces that wait in slow queues.
     fn tick(&mut self) {
         if self.held.is_full() {
@@ -370,7 +343,9 @@ impl Adaptive {
             let missing = self.wanted.iter().filter(|m| !self.peers.contains_key(m));
             self.out.extend(missing.map(|m| Output::Connect(*m)));
         }
+        self.stuck = self.peers.values().all(|p| p.pipe.asked().len() == 0);
         self.ask_everyone();
+        self.stuck = false;
         self.beg();
         self.move_late_requests();
     }

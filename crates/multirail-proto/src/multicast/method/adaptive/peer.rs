@@ -3,8 +3,10 @@
 use crate::multicast::pieces::PieceSet;
 use std::collections::VecDeque;
 
-/// The requests under way at a peer of the same cluster.
-const LOCAL_WINDOW: usize = 8;
+/// The requests under way at a peer of the same cluster, if the cluster is a full mesh.
+pub(super) const MESH_WINDOW: usize = 8;
+/// The same with more peers, since what waits at one peer could come from another one.
+pub(super) const CHORD_WINDOW: usize = 4;
 /// The fewest requests under way at a peer of another cluster: one piece on its way and one behind
 /// it. Also the first request, so that small data is not all requested over one slow link.
 pub(super) const MIN_WINDOW: usize = 2;
@@ -23,9 +25,12 @@ pub(super) struct AdaptivePeer {
     /// Whether the peer is in the cluster of the root, where every piece is to be had.
     pub at_source: bool,
     pub has: PieceSet,
-    /// Whether the peer is next to the root and has not announced its pieces. It sends a requested
-    /// piece as soon as it holds it.
+    /// Whether the peer is next to the root and `has` includes pieces that it has not announced. It sends a
+    /// requested piece as soon as it holds it.
     pub presumed: bool,
+    pub announced: PieceSet,
+    /// The pieces to request of this peer, a relay, before others.
+    pub first: PieceSet,
     /// The pieces that the peer is fetching from others.
     pub fetching: PieceSet,
     /// The pieces that the peer wants to be told of.
@@ -126,10 +131,27 @@ impl Pipe {
 }
 
 impl AdaptivePeer {
-    /// The peer announced the pieces that it holds.
-    pub(super) fn speaks(&mut self) {
+    /// The peer will soon hold every piece.
+    pub(super) fn presume(&mut self) {
+        if !self.complete {
+            self.presumed = true;
+            self.has = PieceSet::all(self.has.pieces());
+        }
+    }
+
+    /// The peer holds what it has announced, and nothing else.
+    pub(super) fn stop_presuming(&mut self) {
         if std::mem::take(&mut self.presumed) {
-            self.has = PieceSet::none(self.has.pieces());
+            self.has = self.announced.clone();
+        }
+    }
+
+    /// The peer holds these pieces.
+    pub(super) fn announces(&mut self, pieces: impl Iterator<Item = u32>) {
+        for piece in pieces {
+            self.has.insert(piece);
+            self.announced.insert(piece);
+            self.fetching.remove(piece);
         }
     }
 
@@ -141,36 +163,37 @@ impl AdaptivePeer {
             self.watch.insert(piece);
         });
         if local {
-            self.pipe.window = self.pipe.window.max(LOCAL_WINDOW);
+            self.pipe.window = self.pipe.window.max(CHORD_WINDOW);
         }
         if presumes {
-            if !self.complete && self.has.is_empty() {
-                self.presumed = true;
-                self.has = PieceSet::all(self.has.pieces());
+            if self.announced.is_empty() {
+                self.presume();
             }
             return Vec::new();
         }
-        self.speaks();
+        self.stop_presuming();
         let has = &self.has;
         let (here, vain) = std::mem::take(&mut self.pipe.asked).into_iter().partition(|piece| has.contains(*piece));
         self.pipe.asked = here;
         Vec::from(vain)
     }
 
-    pub(super) fn new(local: bool, at_source: bool, watch: PieceSet) -> Self {
+    pub(super) fn new(local: bool, at_source: bool, watch: PieceSet, window: usize) -> Self {
         let none = PieceSet::none(watch.pieces());
         Self {
             local,
             at_source,
             has: none.clone(),
             presumed: false,
+            announced: none.clone(),
+            first: none.clone(),
             fetching: none.clone(),
             watch,
             complete: false,
             refused_us: None,
             owed: 0,
             waits: none,
-            pipe: Pipe::new(if local { LOCAL_WINDOW } else { MIN_WINDOW }),
+            pipe: Pipe::new(window),
         }
     }
 }

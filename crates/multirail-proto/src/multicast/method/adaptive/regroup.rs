@@ -2,6 +2,7 @@
 
 use super::fetchers::share;
 use super::node::Adaptive;
+use super::relays;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ impl Adaptive {
     pub(super) fn regroup(&mut self, members: Arc<Members>) {
         self.members = members;
         self.mine = share(&self.members, self.me, self.pieces);
+        self.part = relays::part(&self.members, self.me, self.pieces);
         for piece in self.taken.without(&self.held) {
             self.mine.insert(piece);
         }
@@ -33,7 +35,9 @@ impl Adaptive {
         let (local, at_source) = (self.is_local(id), self.is_at_source(id));
         let presumes = at_source && !self.is_at_source(self.me);
         let watch = share(&self.members, id, self.pieces);
+        let first = relays::first(&self.members, id, self.pieces);
         let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.first = first;
         let vain: Vec<u32> = peer.regroup(local, at_source, &watch, presumes);
         if !vain.is_empty() {
             vain.iter().for_each(|piece| self.release(*piece));
