@@ -37,6 +37,8 @@ pub struct Outcome {
     pub finished_us: Vec<Option<u64>>,
     /// Whether each host is alive at the end.
     pub alive: Vec<bool>,
+    /// The number of hosts with which each host ever had, or asked for, a session.
+    pub peers: Vec<u32>,
     /// `traffic[i][j]`: from cluster `i` to cluster `j`.
     pub traffic: Vec<Vec<Traffic>>,
     /// Control messages sent.

@@ -417,6 +417,7 @@ impl<'a, M: FnMut(MemberId, PieceSet) -> Box<dyn Node>> Simulation<'a, M> {
             complete_us: self.hosts.iter().map(|h| h.complete_us).collect(),
             finished_us: self.hosts.iter().map(|h| h.finished_us).collect(),
             alive: self.hosts.iter().map(|h| h.node.is_some()).collect(),
+            peers: (0..self.hosts.len()).map(|h| self.sessions.peers(h as MemberId).len() as u32).collect(),
             control_messages: self.control_messages,
             control_bytes: self.traffic.iter().flatten().map(|t| t.control_bytes).sum(),
             traffic: self.traffic,
