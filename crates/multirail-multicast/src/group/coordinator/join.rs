@@ -10,11 +10,6 @@ use multirail_proto::multicast::members::MAX_MEMBERS;
 use multirail_proto::multicast::{MemberId, Members};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-/// Joins within this time are told to the hosts together.
-const GATHER: Duration = Duration::from_millis(100);
 
 /// Serves a host that asks to join, until it leaves or is lost.
 pub(super) async fn serve_join(shared: &Arc<Shared>, mut session: Session, asked: JoinRequest) -> Result<()> {
@@ -65,27 +60,6 @@ fn admit(shared: &Arc<Shared>, session: &Session, asked: &JoinRequest) -> Result
     Ok((member, local))
 }
 
-/// Tells the hosts of those that have joined, at most once in a while.
-#[derive(Default)]
-pub(super) struct Announcement {
-    waits: AtomicBool,
-}
-
-impl Announcement {
-    /// Has all hosts told soon.
-    pub(super) fn request(&self, shared: &Arc<Shared>) {
-        if self.waits.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(GATHER).await;
-            shared.announcement.waits.store(false, Ordering::Release);
-            shared.grouping.send_modify(|version| *version += 1);
-        });
-    }
-}
-
 impl Shared {
     /// Adds a host that joins to the group.
     fn add(self: &Arc<Self>, address: String, ends: (IpAddr, IpAddr), key: PublicKey) -> Result<MemberId, String> {
@@ -108,7 +82,7 @@ impl Shared {
                 snapshot.hosts.push(HostProgress { address, cluster, held_bytes: 0, state });
             }
         });
-        self.announcement.request(self);
+        self.grouping.announce_soon();
         Ok(member)
     }
 }

@@ -1,6 +1,7 @@
 //! The driver of the coordinator: invites the hosts and tells the state machine what they report.
 
 mod attend;
+mod grouping;
 mod invite;
 mod join;
 mod listener;
@@ -17,8 +18,8 @@ use super::ticket::{Ticket, TicketSecret};
 use crate::pass::{Pass, Passes};
 use crate::store::Store;
 use crate::store::StoreError;
+use grouping::Grouping;
 use invite::invite;
-use join::Announcement;
 use listener::{accept, listen};
 use multirail_net::rails::local_ports;
 use multirail_proto::multicast::coordinator::{Coordinator, CoordinatorConfig};
@@ -111,8 +112,7 @@ impl CoordinatorDriver {
             over_below: watch::Sender::new(0),
             survey: Mutex::new(None),
             survey_news: Notify::new(),
-            grouping: watch::Sender::new(0),
-            announcement: Announcement::default(),
+            grouping: Grouping::new(),
         });
         let accepting = tokio::spawn(accept(listener, shared.clone()));
         let mut tasks = JoinSet::new();

@@ -1,6 +1,6 @@
 //! What the coordinator's tasks share.
 
-use super::join::Announcement;
+use super::grouping::Grouping;
 use super::roster::Roster;
 use crate::group::driver::MemberDriver;
 use crate::group::options::Options;
@@ -41,9 +41,7 @@ pub(super) struct Shared {
     pub survey: Mutex<Option<Survey>>,
     /// Tells the survey's task that the survey has news.
     pub survey_news: Notify,
-    /// Counts changes of the clusters and joins of hosts.
-    pub grouping: watch::Sender<u64>,
-    pub announcement: Announcement,
+    pub grouping: Grouping,
 }
 
 impl Shared {

@@ -83,5 +83,5 @@ fn regroup(shared: &Arc<Shared>, clusters: Vec<u32>) {
         snapshot.hosts.iter_mut().zip(&clusters[1..]).for_each(|(host, cluster)| host.cluster = *cluster);
         snapshot.wan_bytes = wan_bytes;
     });
-    shared.grouping.send_modify(|version| *version += 1);
+    shared.grouping.announce();
 }
