@@ -22,8 +22,8 @@ pub(super) type TicketSecret = [u8; 16];
 /// Where a broadcast is and what it sends: the root's key and addresses, the group, and the hash of the
 /// manifest. The text has letters and digits only: `mr1`, then base32 of the fields and of a checksum.
 ///
-/// A ticket of a broadcast for which the root was given neither a token nor hosts carries a secret. Whoever
-/// has such a ticket can get the data. With another ticket, a host needs the token of the broadcast, too.
+/// A ticket of a broadcast for which the root was given neither a token nor hosts carries a secret: everyone
+/// who has it can get the data. With another ticket, a host needs the token of the broadcast, too.
 ///
 /// # Examples
 ///

@@ -53,7 +53,7 @@ pub fn ticket(ticket: &Ticket, printer: &Printer) {
     printer.row(&TicketRow { ticket: ticket.to_string() }, |row| row.ticket.clone());
     if !printer.is_json() {
         let who = match ticket.has_secret() {
-            true => "whoever has this ticket gets the data",
+            true => "everyone who has this ticket gets the data",
             false => "a host that has the ticket and the token gets the data",
         };
         printer.note(format!("on another host: multirail fetch TICKET; {who}"));
