@@ -73,7 +73,7 @@ fn script(document: &Path) -> Option<String> {
                 for line in content.lines() {
                     script.push_str(line);
                     script.push('\n');
-                    if let (true, Some(host)) = (line.ends_with('&'), served_on(line)) {
+                    if let (true, Some(host)) = (line.contains(" serve ") && line.ends_with('&'), served_on(line)) {
                         script.push_str(&format!("ready {host}\n"));
                     }
                 }

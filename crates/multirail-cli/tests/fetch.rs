@@ -131,7 +131,7 @@ fn a_cluster_that_is_cut_off_for_half_a_minute_completes() {
         })
         .collect();
     // The cut comes while data moves: 12 MB take 10 s.
-    let has_begun = || fs::read_dir(place.path("b0")).unwrap().count() > 0;
+    let has_begun = || ["b0", "b1"].iter().all(|host| fs::read_dir(place.path(host)).unwrap().count() > 0);
     let until = Instant::now() + Duration::from_secs(20);
     while !has_begun() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
