@@ -123,6 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times() {
+        let seconds = |text: &str| parse_duration(text).map(|time| time.as_secs());
+        assert_eq!(
+            (seconds("0s"), seconds("90s"), seconds(" 10M "), seconds("2h")),
+            (Ok(0), Ok(90), Ok(600), Ok(7200))
+        );
+        for bad in ["", "10", "s", "-1s", "1.5h", "10 weeks", "366d", "99999999999999999999s"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn sizes() {
         assert_eq!(parse_size("64k"), Ok(65536));
         assert_eq!(parse_size("4MiB"), Ok(4 << 20));

@@ -23,7 +23,7 @@ pub(super) enum Ended {
     Failed(String),
 }
 
-/// Hears what a host that has its invitation reports, and tells it what changes.
+/// Receives the reports of a host that has its invitation, and tells it what changes.
 pub(super) async fn attend(shared: &Arc<Shared>, host: usize, mut session: Session) -> Result<Ended> {
     let (sender, receiver) = session.split();
     let mut over = shared.over.subscribe();

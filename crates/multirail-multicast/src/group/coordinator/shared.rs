@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
+/// The outcome of a host that has left of its own accord.
+const LEFT: &str = "it left before it had everything";
+
 pub(super) struct Shared {
     pub id: GroupId,
     pub member: Arc<MemberDriver>,
@@ -148,7 +151,7 @@ impl Shared {
                     _ if machine.is_complete(index) => Outcome::Complete,
                     InviteState::Failed(why) | InviteState::Lost { why, .. } => Outcome::Failed(why.clone()),
                     InviteState::Pending => Outcome::Failed("it did not answer in time".to_owned()),
-                    InviteState::Left => Outcome::Failed("it left before it had everything".to_owned()),
+                    InviteState::Left => Outcome::Failed(LEFT.to_owned()),
                     InviteState::Joined => Outcome::Failed(format!("nothing came there for {give_up_after:?}")),
                 },
                 resumed_bytes: invited.status().map_or(0, |status| status.resumed_bytes),
@@ -197,7 +200,7 @@ fn shown(host: &InvitedHost) -> HostState {
         _ if host.status().is_some_and(|status| status.is_done) => HostState::Complete,
         InviteState::Pending => HostState::Waiting(None),
         InviteState::Joined => HostState::Running,
-        InviteState::Left => HostState::Failed("it left before it had everything".to_owned()),
+        InviteState::Left => HostState::Failed(LEFT.to_owned()),
         InviteState::Lost { why, .. } => HostState::Waiting(Some(why.clone())),
         InviteState::Failed(why) => HostState::Failed(why.clone()),
     }
