@@ -55,6 +55,22 @@ pub fn min_round_trip(stream: &impl AsRawFd) -> Option<Duration> {
     Some(Duration::from_micros(info.tcpi_min_rtt.into()))
 }
 
+/// The round trip to `remote`, as the kernels of both sides make it: that of the first packets of a
+/// connection, which is closed at once. The program that listens there needs not run for it.
+///
+/// # Errors
+///
+/// [`Error::Unreachable`] after 5 s, or if packets were lost, since what remains does not tell the time.
+///
+/// # Cancel safety
+///
+/// Cancel-safe: dropping the future closes the connection.
+pub async fn round_trip(remote: SocketAddr) -> Result<Duration> {
+    let unreachable = |cause| Error::Unreachable { host: remote.to_string(), cause };
+    let stream = socket::dial(None, remote, CONNECT_TIMEOUT).await.map_err(unreachable)?;
+    min_round_trip(&stream).ok_or_else(|| unreachable(std::io::ErrorKind::TimedOut.into()))
+}
+
 /// The default of [`ProbeHandler::max_idle`].
 const MAX_IDLE: Duration = Duration::from_secs(60);
 

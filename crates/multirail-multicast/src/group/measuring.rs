@@ -18,9 +18,7 @@ impl Measuring {
         let hosts = member.addresses(targets).filter(|hosts| hosts.len() <= MAX_TARGETS);
         let hosts =
             hosts.ok_or_else(|| Error::Protocol("a request to measure to hosts out of the group".to_owned()))?;
-        let config = member.config().clone();
-        self.0 =
-            Some(Box::pin(async move { FromHost::Measured { round, rtts_us: round_trips(&hosts, &config).await } }));
+        self.0 = Some(Box::pin(async move { FromHost::Measured { round, rtts_us: round_trips(&hosts).await } }));
         Ok(())
     }
 

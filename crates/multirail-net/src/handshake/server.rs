@@ -40,8 +40,8 @@ pub(crate) trait Doorkeeper {
 /// # Errors
 ///
 /// [`Error::NotMultirail`], [`Error::Version`], [`Error::TokenWrong`], [`Error::KeyRefused`] with the
-/// client's key, [`Error::PlaintextDiffers`], [`Error::Handshake`], what `door` refuses, or
-/// [`Error::HandshakeTimeout`] after [`TIMEOUT`].
+/// client's key, [`Error::PlaintextDiffers`], [`Error::Handshake`], what `door` refuses,
+/// [`Error::HandshakeTimeout`] after [`TIMEOUT`], or [`Error::Closed`] if the client has sent nothing.
 ///
 /// # Cancel safety
 ///
@@ -53,6 +53,10 @@ pub(crate) async fn accept<D: Doorkeeper>(
 ) -> Result<Admitted<D::Session>> {
     let peer = peer_name(stream);
     in_time(&peer, async {
+        // A peer that only wants to know whether, and how fast, this host answers sends nothing.
+        if matches!(stream.peek(&mut [0]).await, Ok(0)) {
+            return Err(Error::Closed);
+        }
         let mut said = Vec::new();
         let body = receive_body(stream, &mut said).await?;
         let version = greeting_version(body, &peer)?;

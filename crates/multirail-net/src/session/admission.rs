@@ -68,6 +68,9 @@ impl Admission {
         let admission = self.clone();
         self.gate.spawn(peer, move |unproven| async move {
             if let Err(error) = admission.admit(stream, peer, unproven).await {
+                if matches!(error, Error::Closed) {
+                    return tracing::debug!(%peer, "a connection was closed before it sent anything");
+                }
                 Refused::from(&error).add(1);
                 admission.refused.log(move |count| match count {
                     1 => tracing::warn!(%peer, %error, "refused a connection"),

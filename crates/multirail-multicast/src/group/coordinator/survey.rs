@@ -52,7 +52,7 @@ fn act(shared: &Arc<Shared>, action: SurveyAction) {
             let shared = shared.clone();
             tokio::spawn(async move {
                 let hosts = shared.member.addresses(&targets).unwrap_or_default();
-                let rtts_us = round_trips(&hosts, &shared.options.config).await;
+                let rtts_us = round_trips(&hosts).await;
                 tracing::debug!(round, ?rtts_us, "this host has measured");
                 shared.with_survey(|survey, now_us| survey.handle_measured(now_us, 0, round, &rtts_us));
             });

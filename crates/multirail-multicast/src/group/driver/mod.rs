@@ -247,11 +247,6 @@ impl MemberDriver {
         Some(self.lock().transfers.values().next_back()?.pieces.total_bytes)
     }
 
-    /// The configuration of sessions to members.
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// The runtime of the group.
     pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
         &self.runtime

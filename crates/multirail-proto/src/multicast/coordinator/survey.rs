@@ -9,6 +9,8 @@
 //!
 //! Round trips on idle links decide first. Sites that are near each other are told apart by the queues
 //! that the broadcast itself makes on the links between them: later rounds look at round trips beside it.
+//! The root sends most, so the queue at its own port is in all of its round trips. Where all pairs are
+//! measured, the least of them is taken away.
 //!
 //! [`Survey`] is a state machine without I/O: `handle_*`, then [`Survey::poll_action`] until it returns
 //! `None`, then [`Survey::poll_timeout`].
@@ -39,6 +41,8 @@ const QUIET_ROUNDS: u32 = 6;
 const LOADED_AFTER_US: [u64; 5] = [700_000, 300_000, 2_000_000, 300_000, 8_000_000];
 /// Beside a broadcast, ports within a cluster have queues, too: a millisecond is 125 KB at 1 Gbit/s.
 const LOADED_STEP_US: f64 = 1_000.0;
+/// What is left at least of a round trip of the root.
+const LOADED_LEAST_US: f64 = 100.0;
 
 /// Something the driver carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,8 +242,12 @@ impl Survey {
     fn end_round(&mut self, now_us: u64) {
         self.asked.clear();
         let hosts = self.clusters.len();
-        let edges: Vec<_> = self.rtts_us.iter().map(|((one, other), rtt_us)| (*rtt_us, *one, *other)).collect();
+        let mut edges: Vec<_> = self.rtts_us.iter().map(|((one, other), rtt_us)| (*rtt_us, *one, *other)).collect();
         let is_quiet = matches!(self.stage, Stage::Quiet(_));
+        let root_is_alone = self.clusters.iter().filter(|cluster| **cluster == self.clusters[0]).count() == 1;
+        if !is_quiet && !root_is_alone && self.present.len() <= MAX_ALL_PAIRS {
+            take_port_of_root_away(&mut edges);
+        }
         let least_us = if is_quiet { RTT_STEP_US } else { LOADED_STEP_US };
         let found = grouping::split(hosts, &edges, RTT_STEP, least_us).map(|found| self.keep_unmeasured(found));
         let decided = found.as_ref() == Some(&self.clusters);
@@ -289,6 +297,15 @@ impl Survey {
             false => moved.get(&self.clusters[member as usize]).copied().unwrap_or(*alone),
         });
         numbered(&of.collect::<Vec<_>>())
+    }
+}
+
+/// Takes away what the root's own port adds to all of the root's round trips.
+fn take_port_of_root_away(edges: &mut [(f64, MemberId, MemberId)]) {
+    let of_root = || edges.iter().filter(|(_, one, other)| *one.min(other) == 0).map(|(rtt_us, ..)| *rtt_us);
+    let least_us = of_root().fold(f64::INFINITY, f64::min);
+    for (rtt_us, ..) in edges.iter_mut().filter(|(_, one, other)| *one.min(other) == 0) {
+        *rtt_us = (*rtt_us - least_us).max(LOADED_LEAST_US);
     }
 }
 

@@ -9,6 +9,8 @@ struct Net {
     far_us: u32,
     /// On links between clusters, beside a broadcast.
     queue_us: u32,
+    /// At the port of the root, beside a broadcast.
+    root_us: u32,
     rng: Rng,
 }
 
@@ -18,7 +20,8 @@ impl Net {
             true => self.near_us,
             false => self.far_us + if is_loaded { self.queue_us } else { 0 },
         };
-        (f64::from(base_us) * (1.0 + 0.4 * self.rng.unit())) as u32
+        let port_us = if is_loaded && one.min(other) == 0 { self.root_us } else { 0 };
+        (f64::from(base_us) * (1.0 + 0.4 * self.rng.unit())) as u32 + port_us
     }
 
     /// Runs the survey to its end. Returns the clusters in force, the number of changes and of measurements.
@@ -77,7 +80,7 @@ proptest! {
     #[test]
     fn a_right_guess_stays(sizes in sizes(), far_us in 2000u32..200_000, seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us, queue_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
         let (_, changes, measured) = net.survey(&of, &[], seed);
         prop_assert_eq!(changes, 0);
         prop_assert!(of.len() <= MAX_ALL_PAIRS || measured <= 8 * of.len(), "{} for {} hosts", measured, of.len());
@@ -86,7 +89,7 @@ proptest! {
     #[test]
     fn any_wrong_guess_is_corrected(sizes in sizes(), wrong in prop::collection::vec(0u32..6, 60), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
         let (clusters, changes, _) = net.survey(&wrong[..of.len()], &[], seed);
         prop_assert_eq!(clusters, numbered(&of));
         prop_assert!(changes <= 2, "{} changes", changes);
@@ -95,16 +98,30 @@ proptest! {
     #[test]
     fn queues_tell_clusters_apart_where_idle_links_do_not(sizes in sizes(), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, rng: Rng::new(seed) };
         let (clusters, ..) = net.survey(&vec![0; of.len()], &[], seed);
         prop_assert_eq!(clusters, numbered(&of));
         prop_assert_eq!(net.survey(&of, &[], seed).1, 0, "a right guess stays");
     }
 
     #[test]
+    fn a_queue_at_the_port_of_the_root_does_not_set_it_apart(
+        sizes in prop::collection::vec(2usize..6, 2..4),
+        root_us in 0u32..400_000,
+        seed: u64,
+    ) {
+        let of = in_turns(&sizes);
+        let rng = Rng::new(seed);
+        let mut near = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 0, root_us, rng };
+        prop_assert_eq!(near.survey(&vec![0; of.len()], &[], seed).1, 0, "only the root's port has a queue");
+        near.queue_us = 30_000;
+        prop_assert_eq!(near.survey(&vec![0; of.len()], &[], seed).0, numbered(&of));
+    }
+
+    #[test]
     fn hosts_that_do_not_answer_stay_with_their_neighbours(sizes in sizes(), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
         let last = of.len() as MemberId - 1;
         let (clusters, changes, _) = net.survey(&of, &[last], seed);
         prop_assert_eq!((clusters, changes), (numbered(&of), 0));
@@ -112,7 +129,7 @@ proptest! {
 
     #[test]
     fn hosts_that_are_alike_stay_as_they_are(guess in prop::collection::vec(0u32..6, 2..60), seed: u64) {
-        let mut net = Net { of: vec![0; guess.len()], near_us: 150, far_us: 150, queue_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: vec![0; guess.len()], near_us: 150, far_us: 150, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
         prop_assert_eq!(net.survey(&guess, &[], seed).1, 0);
     }
 
