@@ -8,7 +8,7 @@ from multirail_experiments.drawing import plt
 from multirail_experiments.multicast import drawing as multicast_drawing
 from multirail_experiments.multicast.results import Broadcasts
 
-NETWORK, SCENARIO, PLAIN = "4 hosts", "equal", "TCP, root to all"
+NETWORK, SCENARIO, PLAIN = "4 hosts", "equal", "TCP, root to all, hashed"
 MOST_MIB, MOST_TIMES = 64, 1.5
 GIB = 1 << 30
 
@@ -59,7 +59,7 @@ def claims(rows):
     plain = cpu_s_per_gib(found, PLAIN)
     for line in found.lines:
         ours = cpu_s_per_gib(found, line)
-        if line != PLAIN and ours is not None:
+        if not line.startswith("TCP") and ours is not None:
             yield demanded(
                 NETWORK,
                 f"{line}: CPU time for a byte over that of {PLAIN}",

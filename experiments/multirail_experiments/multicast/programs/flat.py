@@ -2,8 +2,11 @@
 
 Each host runs this module:
 
-    flat take FILE BYTES        prints `ready`, accepts one connection, prints `done` and the time
+    flat take FILE BYTES [hash] prints `ready`, accepts one connection, prints `done` and the time;
+                                with `hash`, it also hashes what it receives, by BLAKE3
     flat send FILE ADDRESS…     prints `ready`, begins after a line `go`
+
+Key of a line: `hashes`, if hosts hash what they receive.
 """
 
 import contextlib
@@ -21,7 +24,15 @@ def available(_net):
     return None
 
 
-def take(path, size):
+def hasher():
+    """A BLAKE3 state, which only lines with `hashes` need."""
+    from blake3 import blake3
+
+    return blake3()
+
+
+def take(path, size, *how):
+    state = hasher() if "hash" in how else None
     buffer = memoryview(bytearray(BLOCK))
     with socket.create_server(("0.0.0.0", PORT)) as listener, open(path, "wb") as file:
         print("ready", flush=True)
@@ -32,6 +43,8 @@ def take(path, size):
             if count == 0:
                 raise SystemExit("the root has ended")
             file.write(buffer[:count])
+            if state is not None:
+                state.update(buffer[:count])
             left -= count
     print(f"done {time.monotonic()}", flush=True)
     sys.stdin.readline()
@@ -57,13 +70,13 @@ def send(path, *addresses):
 
 
 @contextlib.contextmanager
-def session(net, _line):
-    yield Flat(net)
+def session(net, line):
+    yield Flat(net, line.get("hashes", False))
 
 
 class Flat:
-    def __init__(self, net):
-        self.net = net
+    def __init__(self, net, hashes):
+        self.net, self.how = net, ["hash"] if hashes else []
 
     def broadcast(self, file, begin, limit_s, _point):
         net, setup = self.net, time.monotonic()
@@ -72,7 +85,7 @@ class Flat:
 
         def command_of(host):
             words = (
-                ["take", received[host.name], os.path.getsize(file)]
+                ["take", received[host.name], os.path.getsize(file), *self.how]
                 if host is not net.root
                 else ["send", file, *[other.address for other in others]]
             )
