@@ -38,7 +38,7 @@ const ROUND_TIMEOUT_US: u64 = 3_000_000;
 /// The most rounds on idle links: two that agree, and some to put clusters together from fragments.
 const QUIET_ROUNDS: u32 = 6;
 /// When rounds beside the broadcast begin, after the end of the one before.
-const LOADED_AFTER_US: [u64; 5] = [700_000, 300_000, 2_000_000, 300_000, 8_000_000];
+const LOADED_AFTER_US: [u64; 9] = [700_000, 300_000, 500_000, 300_000, 700_000, 300_000, 1_500_000, 300_000, 8_000_000];
 /// Beside a broadcast, ports within a cluster have queues, too: a millisecond is 125 KB at 1 Gbit/s.
 const LOADED_STEP_US: f64 = 1_000.0;
 /// What is left at least of a round trip of the root.
@@ -75,6 +75,9 @@ pub struct Survey {
     rtts_us: BTreeMap<(MemberId, MemberId), f64>,
     /// What the last round found, if that was another grouping than the one in force.
     candidate: Option<Vec<u32>>,
+    /// Queues have told the clusters apart that are in force. An empty queue tells nothing, so that later
+    /// rounds beside the broadcast split clusters and join none.
+    is_by_queues: bool,
     timeout_us: Option<u64>,
     actions: VecDeque<SurveyAction>,
 }
@@ -102,6 +105,7 @@ impl Survey {
             asked: BTreeMap::new(),
             rtts_us: BTreeMap::new(),
             candidate: None,
+            is_by_queues: false,
             timeout_us: None,
             actions: VecDeque::new(),
         };
@@ -250,11 +254,13 @@ impl Survey {
         }
         let least_us = if is_quiet { RTT_STEP_US } else { LOADED_STEP_US };
         let found = grouping::split(hosts, &edges, RTT_STEP, least_us).map(|found| self.keep_unmeasured(found));
+        let found = found.map(|found| if self.is_by_queues { split_by_both(&self.clusters, &found) } else { found });
         let decided = found.as_ref() == Some(&self.clusters);
         match found.filter(|_| !decided) {
             // Two rounds in a row have found the same.
             Some(found) if self.candidate.as_ref() == Some(&found) => {
                 self.candidate = None;
+                self.is_by_queues = !is_quiet;
                 self.clusters.clone_from(&found);
                 self.actions.push_back(SurveyAction::Regroup(found));
             }
@@ -307,6 +313,18 @@ fn take_port_of_root_away(edges: &mut [(f64, MemberId, MemberId)]) {
     for (rtt_us, ..) in edges.iter_mut().filter(|(_, one, other)| *one.min(other) == 0) {
         *rtt_us = (*rtt_us - least_us).max(LOADED_LEAST_US);
     }
+}
+
+/// The clusters of hosts that both groupings have together.
+fn split_by_both(one: &[u32], other: &[u32]) -> Vec<u32> {
+    let mut numbers = BTreeMap::new();
+    let pairs = one.iter().zip(other);
+    pairs
+        .map(|pair| {
+            let next = numbers.len() as u32;
+            *numbers.entry(pair).or_insert(next)
+        })
+        .collect()
 }
 
 /// The same clusters, numbered from 0 in the order of the first host of each.
