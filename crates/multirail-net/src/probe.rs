@@ -55,12 +55,12 @@ pub fn min_round_trip(stream: &impl AsRawFd) -> Option<Duration> {
     Some(Duration::from_micros(info.tcpi_min_rtt.into()))
 }
 
-/// The round trip to `remote`, as the kernels of both sides make it: that of the first packets of a
-/// connection, which is closed at once. The program that listens there needs not run for it.
+/// Measures the round trip to `remote` by the first packets of a connection, which it closes at once. The
+/// kernels of both hosts make this round trip, so the program that listens there adds no time to it.
 ///
 /// # Errors
 ///
-/// [`Error::Unreachable`] after 5 s, or if packets were lost, since what remains does not tell the time.
+/// [`Error::Unreachable`] after 5 s, or if packets were lost, since the kernel then has no round trip.
 ///
 /// # Cancel safety
 ///

@@ -223,7 +223,7 @@ pub(crate) async fn serve_measure(
 
 /// The round trips to `hosts`, in microseconds; `None` where a host does not answer.
 ///
-/// Each takes one round trip of the network, and no time of the programs there.
+/// The kernels of both hosts make each round trip; [`probe::round_trip`] says how.
 pub(crate) async fn round_trips(hosts: &[String]) -> Vec<Option<u32>> {
     let probes = hosts.iter().map(|host| async move {
         let address = tokio::net::lookup_host(host).await.ok()?.next()?;

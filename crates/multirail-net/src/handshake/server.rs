@@ -53,7 +53,7 @@ pub(crate) async fn accept<D: Doorkeeper>(
 ) -> Result<Admitted<D::Session>> {
     let peer = peer_name(stream);
     in_time(&peer, async {
-        // A peer that only wants to know whether, and how fast, this host answers sends nothing.
+        // A health check, or a peer that measures the round trip, closes the connection and sends nothing.
         if matches!(stream.peek(&mut [0]).await, Ok(0)) {
             return Err(Error::Closed);
         }

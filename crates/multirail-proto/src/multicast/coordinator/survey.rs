@@ -10,7 +10,7 @@
 //! Round trips on idle links decide first. Sites that are near each other are told apart by the queues
 //! that the broadcast itself makes on the links between them: later rounds look at round trips beside it.
 //! The root sends most, so the queue at its own port is in all of its round trips. Where all pairs are
-//! measured, the least of them is taken away.
+//! measured, the shortest of these is subtracted from each.
 //!
 //! [`Survey`] is a state machine without I/O: `handle_*`, then [`Survey::poll_action`] until it returns
 //! `None`, then [`Survey::poll_timeout`].
@@ -41,7 +41,7 @@ const QUIET_ROUNDS: u32 = 6;
 const LOADED_AFTER_US: [u64; 9] = [700_000, 300_000, 500_000, 300_000, 700_000, 300_000, 1_500_000, 300_000, 8_000_000];
 /// Beside a broadcast, ports within a cluster have queues, too: a millisecond is 125 KB at 1 Gbit/s.
 const LOADED_STEP_US: f64 = 1_000.0;
-/// What is left at least of a round trip of the root.
+/// Without what the root's port adds to it, a round trip of the root counts as at least this much.
 const LOADED_LEAST_US: f64 = 100.0;
 
 /// Something the driver carries out.
@@ -75,8 +75,8 @@ pub struct Survey {
     rtts_us: BTreeMap<(MemberId, MemberId), f64>,
     /// What the last round found, if that was another grouping than the one in force.
     candidate: Option<Vec<u32>>,
-    /// Queues have told the clusters apart that are in force. An empty queue tells nothing, so that later
-    /// rounds beside the broadcast split clusters and join none.
+    /// The clusters in force were told apart by queues. A queue that is empty for a moment does not show
+    /// that two sites are one, so later rounds only split clusters.
     is_by_queues: bool,
     timeout_us: Option<u64>,
     actions: VecDeque<SurveyAction>,
@@ -250,7 +250,7 @@ impl Survey {
         let is_quiet = matches!(self.stage, Stage::Quiet(_));
         let root_is_alone = self.clusters.iter().filter(|cluster| **cluster == self.clusters[0]).count() == 1;
         if !is_quiet && !root_is_alone && self.present.len() <= MAX_ALL_PAIRS {
-            take_port_of_root_away(&mut edges);
+            subtract_port_of_root(&mut edges);
         }
         let least_us = if is_quiet { RTT_STEP_US } else { LOADED_STEP_US };
         let found = grouping::split(hosts, &edges, RTT_STEP, least_us).map(|found| self.keep_unmeasured(found));
@@ -306,8 +306,8 @@ impl Survey {
     }
 }
 
-/// Takes away what the root's own port adds to all of the root's round trips.
-fn take_port_of_root_away(edges: &mut [(f64, MemberId, MemberId)]) {
+/// Subtracts what the root's own port adds to all of the root's round trips.
+fn subtract_port_of_root(edges: &mut [(f64, MemberId, MemberId)]) {
     let of_root = || edges.iter().filter(|(_, one, other)| *one.min(other) == 0).map(|(rtt_us, ..)| *rtt_us);
     let least_us = of_root().fold(f64::INFINITY, f64::min);
     for (rtt_us, ..) in edges.iter_mut().filter(|(_, one, other)| *one.min(other) == 0) {
@@ -315,24 +315,17 @@ fn take_port_of_root_away(edges: &mut [(f64, MemberId, MemberId)]) {
     }
 }
 
-/// The clusters of hosts that both groupings have together.
+/// Clusters of hosts that both groupings put together.
 fn split_by_both(one: &[u32], other: &[u32]) -> Vec<u32> {
-    let mut numbers = BTreeMap::new();
-    let pairs = one.iter().zip(other);
-    pairs
-        .map(|pair| {
-            let next = numbers.len() as u32;
-            *numbers.entry(pair).or_insert(next)
-        })
-        .collect()
+    numbered(&one.iter().zip(other).collect::<Vec<_>>())
 }
 
 /// The same clusters, numbered from 0 in the order of the first host of each.
-fn numbered(clusters: &[u32]) -> Vec<u32> {
+fn numbered<Cluster: Ord>(clusters: &[Cluster]) -> Vec<u32> {
     let mut numbers = BTreeMap::new();
-    let number = |cluster: &u32| {
+    let number = |cluster| {
         let next = numbers.len() as u32;
-        *numbers.entry(*cluster).or_insert(next)
+        *numbers.entry(cluster).or_insert(next)
     };
     clusters.iter().map(number).collect()
 }

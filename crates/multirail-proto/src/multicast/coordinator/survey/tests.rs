@@ -11,14 +11,19 @@ struct Net {
     queue_us: u32,
     /// At the port of the root, beside a broadcast.
     root_us: u32,
+    /// From this time on, clusters 1 and 2 have no queue between them.
+    idle_from_us: u64,
     rng: Rng,
 }
 
 impl Net {
-    fn rtt_us(&mut self, one: MemberId, other: MemberId, is_loaded: bool) -> u32 {
-        let base_us = match self.of[one as usize] == self.of[other as usize] {
+    fn rtt_us(&mut self, now_us: u64, one: MemberId, other: MemberId) -> u32 {
+        let is_loaded = now_us > LOADED_AFTER_US[0];
+        let (from, to) = (self.of[one as usize], self.of[other as usize]);
+        let is_idle = !is_loaded || (now_us >= self.idle_from_us && (from.min(to), from.max(to)) == (1, 2));
+        let base_us = match from == to {
             true => self.near_us,
-            false => self.far_us + if is_loaded { self.queue_us } else { 0 },
+            false => self.far_us + if is_idle { 0 } else { self.queue_us },
         };
         let port_us = if is_loaded && one.min(other) == 0 { self.root_us } else { 0 };
         (f64::from(base_us) * (1.0 + 0.4 * self.rng.unit())) as u32 + port_us
@@ -39,10 +44,9 @@ impl Net {
                         if silent.contains(&by) {
                             continue;
                         }
-                        let is_loaded = now_us > LOADED_AFTER_US[0];
                         let told = targets.iter().map(|to| match silent.contains(to) {
                             true => None,
-                            false => Some(self.rtt_us(by, *to, is_loaded)),
+                            false => Some(self.rtt_us(now_us, by, *to)),
                         });
                         let told: Vec<_> = told.collect();
                         survey.handle_measured(now_us + 1000, by, round, &told);
@@ -80,7 +84,7 @@ proptest! {
     #[test]
     fn a_right_guess_stays(sizes in sizes(), far_us in 2000u32..200_000, seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us, queue_us: 0, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
         let (_, changes, measured) = net.survey(&of, &[], seed);
         prop_assert_eq!(changes, 0);
         prop_assert!(of.len() <= MAX_ALL_PAIRS || measured <= 8 * of.len(), "{} for {} hosts", measured, of.len());
@@ -89,7 +93,7 @@ proptest! {
     #[test]
     fn any_wrong_guess_is_corrected(sizes in sizes(), wrong in prop::collection::vec(0u32..6, 60), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
         let (clusters, changes, _) = net.survey(&wrong[..of.len()], &[], seed);
         prop_assert_eq!(clusters, numbered(&of));
         prop_assert!(changes <= 2, "{} changes", changes);
@@ -98,7 +102,7 @@ proptest! {
     #[test]
     fn queues_tell_clusters_apart_where_idle_links_do_not(sizes in sizes(), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
         let (clusters, ..) = net.survey(&vec![0; of.len()], &[], seed);
         prop_assert_eq!(clusters, numbered(&of));
         prop_assert_eq!(net.survey(&of, &[], seed).1, 0, "a right guess stays");
@@ -112,16 +116,30 @@ proptest! {
     ) {
         let of = in_turns(&sizes);
         let rng = Rng::new(seed);
-        let mut near = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 0, root_us, rng };
+        let mut near = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 0, root_us, idle_from_us: u64::MAX, rng };
         prop_assert_eq!(near.survey(&vec![0; of.len()], &[], seed).1, 0, "only the root's port has a queue");
         near.queue_us = 30_000;
         prop_assert_eq!(near.survey(&vec![0; of.len()], &[], seed).0, numbered(&of));
     }
 
     #[test]
+    fn an_empty_queue_does_not_join_what_queues_have_split(
+        sizes in prop::collection::vec(2usize..6, 3..4),
+        seed: u64,
+    ) {
+        let of = in_turns(&sizes);
+        // The first two rounds beside the broadcast begin before this time.
+        let idle_from_us = LOADED_AFTER_US[0] + 2 * LOADED_AFTER_US[1];
+        let rng = Rng::new(seed);
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, idle_from_us, rng };
+        let (clusters, changes, _) = net.survey(&vec![0; of.len()], &[], seed);
+        prop_assert_eq!((clusters, changes), (numbered(&of), 1));
+    }
+
+    #[test]
     fn hosts_that_do_not_answer_stay_with_their_neighbours(sizes in sizes(), seed: u64) {
         let of = in_turns(&sizes);
-        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
         let last = of.len() as MemberId - 1;
         let (clusters, changes, _) = net.survey(&of, &[last], seed);
         prop_assert_eq!((clusters, changes), (numbered(&of), 0));
@@ -129,7 +147,7 @@ proptest! {
 
     #[test]
     fn hosts_that_are_alike_stay_as_they_are(guess in prop::collection::vec(0u32..6, 2..60), seed: u64) {
-        let mut net = Net { of: vec![0; guess.len()], near_us: 150, far_us: 150, queue_us: 0, root_us: 0, rng: Rng::new(seed) };
+        let mut net = Net { of: vec![0; guess.len()], near_us: 150, far_us: 150, queue_us: 0, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
         prop_assert_eq!(net.survey(&guess, &[], seed).1, 0);
     }
 
