@@ -23,10 +23,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The header of a TLS record; its length is in the last two bytes.
 const HEADER_BYTES: usize = 5;
-/// The longest TLS record of a handshake. Those with a post-quantum key share have 1.8 KB.
-const MAX_RECORD_BYTES: usize = 4 << 10;
-/// The most records that one side sends in a handshake.
-const MAX_RECORDS: u32 = 16;
+/// The most bytes that one side sends in a handshake. With a post-quantum key share, a client sends
+/// 1.8 KB. TLS keeps up to two copies of them until the peer has proven its key.
+const MAX_BYTES: usize = 4 << 10;
 const PROTOCOL: &[u8] = b"multirail/3";
 /// What precedes the 32 bytes of an Ed25519 key in DER (RFC 8410).
 const KEY_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -81,12 +80,13 @@ impl Configs {
 /// follow the handshake.
 pub(crate) struct Handshake {
     connection: Connection,
-    records: u32,
+    /// What the peer has sent.
+    received: usize,
 }
 
 impl Handshake {
     fn new(connection: Connection) -> Self {
-        Self { connection, records: 0 }
+        Self { connection, received: 0 }
     }
 
     /// Appends what TLS wants to send to `out`.
@@ -134,14 +134,14 @@ impl Handshake {
 
     /// Reads one record.
     async fn feed(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
-        self.records += 1;
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if length > MAX_RECORD_BYTES || self.records > MAX_RECORDS {
+        let length = HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
+        self.received += length;
+        if self.received > MAX_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than any handshake"));
         }
-        let mut record = vec![0; HEADER_BYTES + length];
+        let mut record = vec![0; length];
         record[..HEADER_BYTES].copy_from_slice(&header);
         stream.read_exact(&mut record[HEADER_BYTES..]).await?;
         let mut left = &record[..];

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// Limit of unauthenticated connections, which is half of this process's open files if that is less.
-/// Each holds less than 16 KiB. [`Gate`](multirail_proto::admission::Gate) says which are ended
+/// Each holds less than 24 KiB. [`Gate`](multirail_proto::admission::Gate) says which are ended
 /// beyond it.
 const MAX_UNPROVEN: usize = 2048;
 /// Limit of channels in a session.
