@@ -10,6 +10,7 @@ from multirail_experiments.multicast import scenario
 COLORS = {
     "adaptive": "#1f6fb2",
     "adaptive, best rail": "#9ecae1",
+    "warm group": "#17becf",
     "mob": "#2e8b57",
     "bittorrent": "#d98200",
     "balanced": "#8e44ad",
