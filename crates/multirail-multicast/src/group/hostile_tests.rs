@@ -353,6 +353,13 @@ fn fetch_beside(deed: Deed) -> (u32, Vec<String>) {
         let fetched = tokio::time::timeout(Duration::from_secs(60), fetch(&ticket, &options)).await;
         fetched.expect("it ends").unwrap();
         assert!(std::fs::read(to.join("copy")).unwrap() == data, "{deed:?}: other data");
+        // The hostile host may learn of its end after the other one has the data.
+        for _ in 0..100 {
+            if hostile.cut_off.load(Ordering::Relaxed) > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         part.abort();
         let stopped = async {
             while !joining.stop() {
