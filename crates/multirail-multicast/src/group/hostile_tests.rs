@@ -377,8 +377,9 @@ fn fetch_beside(deed: Deed) -> (u32, Vec<String>) {
 #[test]
 fn a_host_that_joined_and_lies_about_what_it_has_is_disconnected() {
     for deed in [Deed::WrongPieces, Deed::WrongAnswers] {
-        let (cut_off, complaints) = fetch_beside(deed);
-        assert!(cut_off > 0, "{deed:?}");
+        // In some runs, the other host fetches everything from the root before it has a link to this one.
+        let (_, complaints) =
+            (0..8).map(|_| fetch_beside(deed)).find(|(cut_off, _)| *cut_off > 0).expect("it was asked");
         assert!(complaints.iter().any(|c| c.contains("another BLAKE3 hash")), "{deed:?}: {complaints:?}");
     }
     fetch_beside(Deed::NoAnswers);
