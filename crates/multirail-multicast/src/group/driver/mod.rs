@@ -27,7 +27,7 @@ use tokio::sync::{Notify, watch};
 /// A session between members outlives its last rail by this much. When a process is killed, all its
 /// connections end at once, and the pieces it was to send wait this long. When only connections ended,
 /// a few round trips make new ones, in the session or as a new link.
-const LINK_GIVES_UP_AFTER: Duration = Duration::from_millis(500);
+pub(super) const LINK_GIVES_UP_AFTER: Duration = Duration::from_millis(500);
 /// How long a peer may leave requests unanswered. Tests use a shorter time.
 const ANSWER_TIMEOUT_US: u64 = if cfg!(test) { 3_000_000 } else { MemberConfig::ANSWER_TIMEOUT_US };
 
