@@ -42,7 +42,7 @@ async fn first_flight() -> Vec<u8> {
     sent
 }
 
-/// The same with the longest ClientHello that a server reads, most of which is padding (RFC 7685).
+/// `flight` with the longest ClientHello that a server reads, most of which is padding (RFC 7685).
 fn longest(mut flight: Vec<u8>) -> Vec<u8> {
     const RECORD_BYTES: usize = 4096;
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, b| sum << 8 | usize::from(*b));

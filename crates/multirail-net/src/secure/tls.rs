@@ -80,13 +80,12 @@ impl Configs {
 /// follow the handshake.
 pub(crate) struct Handshake {
     connection: Connection,
-    /// What the peer has sent.
-    received: usize,
+    received_bytes: usize,
 }
 
 impl Handshake {
     fn new(connection: Connection) -> Self {
-        Self { connection, received: 0 }
+        Self { connection, received_bytes: 0 }
     }
 
     /// Appends what TLS wants to send to `out`.
@@ -137,8 +136,8 @@ impl Handshake {
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;
         let length = HEADER_BYTES + usize::from(u16::from_be_bytes([header[3], header[4]]));
-        self.received += length;
-        if self.received > MAX_BYTES {
+        self.received_bytes += length;
+        if self.received_bytes > MAX_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is longer than any handshake"));
         }
         let mut record = vec![0; length];

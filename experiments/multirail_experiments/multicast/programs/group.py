@@ -11,7 +11,6 @@ import pathlib
 import time
 
 PORT = 7740
-READY_S = 60
 
 
 def program(net):
