@@ -53,21 +53,22 @@ impl GroupInbox {
         Ok(store)
     }
 
-    /// A transfer is complete. The program gets a copy, since the store goes on serving others.
-    /// Blocks while too many broadcasts wait.
-    pub(super) fn done(&self, number: u32) {
+    /// The data of a transfer that is complete. It is a copy, since the store goes on serving others.
+    pub(super) fn take(&self, number: u32) -> Result<Vec<u8>, StoreError> {
         let store = lock(&self.stores).remove(&number);
-        let Some(store) = store else { return };
+        let Some(store) = store else { return Ok(Vec::new()) };
         let pieces = store.manifest().pieces();
         let mut data = vec![0; pieces.total_bytes as usize];
         for piece in 0..pieces.count() {
             let range = pieces.range(piece);
-            if let Err(error) = store.read(piece, 0, &mut data[range.start as usize..range.end as usize]) {
-                tracing::error!(%error, "taking complete data out of memory");
-                return;
-            }
+            store.read(piece, 0, &mut data[range.start as usize..range.end as usize])?;
         }
+        Ok(data)
+    }
+
+    /// Gives the data to the program. Waits while too many broadcasts wait.
+    pub(super) async fn deliver(&self, data: Vec<u8>) {
         // A program that takes no more is about to end.
-        let _ = self.inbox.whole.blocking_send(data);
+        let _ = self.inbox.whole.send(data).await;
     }
 }

@@ -115,15 +115,15 @@ impl Registry {
         if !members.contains(invite.me) || invite.me == invite.root {
             return Err(format!("an invitation for host {} of {}", invite.me, members.count()));
         }
-        let (open, done): (Box<OpenStore>, Box<dyn Fn(u32) + Send + Sync>) = match (&self.take, invite.destination) {
+        let (open, inbox): (Box<OpenStore>, _) = match (&self.take, invite.destination) {
             (Take::Files(root), Some(destination)) => {
                 let options = TreeOptions { sync: invite.sync };
-                (Box::new(open_below(root, permissions, destination, options)), Box::new(|_| {}))
+                (Box::new(open_below(root, permissions, destination, options)), None)
             }
             (Take::Memory(inbox), None) => {
                 let inbox = Arc::new(inbox.of_group());
-                let (opened, done) = (inbox.clone(), inbox);
-                (Box::new(move |n, m| opened.open(n, m)), Box::new(move |n| done.done(n)))
+                let opened = inbox.clone();
+                (Box::new(move |number, manifest| opened.open(number, manifest)), Some(inbox))
             }
             (Take::Files(_), None) => {
                 return Err("a server takes files; data for memory goes to a program that receives it".to_owned());
@@ -151,7 +151,7 @@ impl Registry {
             manifest: invite.manifest,
             joins_later,
             open,
-            done,
+            inbox,
         });
         groups.insert(id, member.clone());
         Ok((member, true))
@@ -256,7 +256,7 @@ pub(super) async fn attend(
     loop {
         let report = member.report();
         let news = match &report {
-            FromHost::Status(s) => Some((s.transfer, s.done, s.complaints.len())),
+            FromHost::Status(s) => Some((s.transfer.filter(|_| s.done), s.complaints.len())),
             _ => None,
         };
         if news.is_none() || last != Some(news) {

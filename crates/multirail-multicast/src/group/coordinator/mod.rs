@@ -88,7 +88,7 @@ impl CoordinatorDriver {
             manifest,
             joins_later: false,
             open: Box::new(|_, _| Err(StoreError::Destination("the root receives nothing".to_owned()))),
-            done: Box::new(|_| {}),
+            inbox: None,
         });
         let machine = CoordinatorConfig {
             members: Arc::new(members),

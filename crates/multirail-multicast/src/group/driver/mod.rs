@@ -9,6 +9,7 @@ mod owner;
 mod stores;
 mod timer;
 
+use super::inbox::GroupInbox;
 use crate::link::{self, Buffers, LinkHandle};
 use crate::pass::Passes;
 use crate::store::{Manifest, Store, StoreError};
@@ -51,8 +52,8 @@ pub(super) struct MemberSetup {
     /// Whether the broadcast may have begun without this host.
     pub joins_later: bool,
     pub open: Box<OpenStore>,
-    /// Called when all data of a transfer is in its place.
-    pub done: Box<dyn Fn(u32) + Send + Sync>,
+    /// Takes the data of a transfer that is complete; `None`: it stays in its store.
+    pub inbox: Option<Arc<GroupInbox>>,
 }
 
 /// One host's part in a group.
@@ -65,7 +66,7 @@ pub(crate) struct MemberDriver {
     passes: Passes,
     manifest: Option<[u8; 32]>,
     open: Box<OpenStore>,
-    done: Box<dyn Fn(u32) + Send + Sync>,
+    inbox: Option<Arc<GroupInbox>>,
     began: Instant,
     runtime: tokio::runtime::Handle,
     core: Mutex<Core>,
@@ -107,7 +108,7 @@ impl MemberDriver {
     /// Begins a host's part, in the runtime of the caller.
     pub(super) fn begin(setup: MemberSetup) -> Arc<Self> {
         let MemberSetup { id, hosts, me, members, method, bandwidths, seed, config, passes, manifest, .. } = setup;
-        let MemberSetup { joins_later, open, done, .. } = setup;
+        let MemberSetup { joins_later, open, inbox, .. } = setup;
         let mut incarnation = [0; 8];
         let _ = getrandom::fill(&mut incarnation);
         let root = members.root();
@@ -135,7 +136,7 @@ impl MemberDriver {
             passes,
             manifest,
             open,
-            done,
+            inbox,
             began: Instant::now(),
             runtime: tokio::runtime::Handle::current(),
             core: Mutex::new(Core {

@@ -74,7 +74,8 @@ impl MemberDriver {
     /// Opens the store of a transfer, and writes the data that came with its manifest.
     async fn open_store(self: Arc<Self>, number: u32, manifest: Arc<Manifest>, data: Arc<Vec<u8>>, is_inline: bool) {
         let driver = self.clone();
-        let opened = blocking(move || {
+        let is_quick = is_inline && self.inbox.is_some();
+        let opened = run(is_quick, move || {
             let store = (driver.open)(number, manifest)?;
             let pieces = store.manifest().pieces();
             for piece in (0..pieces.count()).filter(|_| is_inline) {
@@ -96,30 +97,39 @@ impl MemberDriver {
         }
     }
 
-    /// Gives the files of a transfer their names.
+    /// Gives the files of a transfer their names, or its data to the program.
     pub(super) async fn finish_store(self: Arc<Self>, number: u32, store: Arc<dyn Store>) {
-        let own = self.clone();
+        let inbox = self.inbox.clone();
+        let is_quick = inbox.is_some() && store.manifest().pieces().total_bytes <= wire::MAX_INLINE_BYTES;
         let finish = move || {
             let report = store.finish()?;
-            if report.failed.is_empty() {
-                (own.done)(number);
-            }
-            Ok(report)
+            let data = inbox.filter(|_| report.failed.is_empty()).map(|inbox| inbox.take(number)).transpose()?;
+            Ok((report, data))
         };
-        match blocking(finish).await {
+        match run(is_quick, finish).await {
             Err(error) => self.fail(error),
-            Ok(report) => match report.failed.first() {
+            Ok((report, data)) => match report.failed.first() {
                 Some(failure) => self.fail(format!("{}: {}", failure.path.display(), failure.reason)),
-                None => self.with_machine(|machine, _| machine.handle_finished(number)),
+                None => {
+                    if let (Some(inbox), Some(data)) = (&self.inbox, data) {
+                        inbox.deliver(data).await;
+                    }
+                    self.with_machine(|machine, _| machine.handle_finished(number));
+                }
             },
         }
     }
 }
 
-/// Runs what waits for a disk on a thread that may block.
-async fn blocking<T: Send + 'static>(
+/// Runs `work` on a thread that may wait for a disk. If it `is_quick`, since it moves little data in memory,
+/// it runs at once: another thread would take longer to wake than the work takes.
+async fn run<T: Send + 'static>(
+    is_quick: bool,
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, String> {
+    if is_quick {
+        return work().map_err(|error| error.to_string());
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(error) => Err(format!("a task of the store failed: {error}")),

@@ -180,9 +180,20 @@ impl Core {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
         if transfer.held.is_full() && transfer.phase == Phase::Running {
             transfer.phase = Phase::Finishing;
-            self.send_to_all(&ControlItem::Complete(number));
             self.actions.push_back(Action::Finish(number));
             self.publish();
+        }
+    }
+
+    /// Tells every peer of the transfers that are complete here and of which it has not been told. Peers need to
+    /// know that only if they lose the coordinator. Said at once, it would delay small broadcasts, which are
+    /// complete on some hosts before they have reached others.
+    pub(super) fn tell_complete(&mut self) {
+        let untold = |t: &Transfer| t.phase >= Phase::Finishing && !t.told_complete;
+        let numbers: Vec<u32> = self.transfers.iter().filter(|(_, t)| untold(t)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.send_to_all(&ControlItem::Complete(number));
+            self.transfers.entry(number).and_modify(|transfer| transfer.told_complete = true);
         }
     }
 

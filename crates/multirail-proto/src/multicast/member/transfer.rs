@@ -38,6 +38,8 @@ pub(super) struct Transfer {
     /// Whether the data came with the manifest. Such a transfer has no node.
     pub is_inline: bool,
     pub phase: Phase,
+    /// Whether the peers were told that this host holds every piece.
+    pub told_complete: bool,
     /// Present from [`Phase::Running`] on, until the host fails.
     pub node: Option<Box<dyn Node>>,
     pub held: PieceSet,
@@ -74,6 +76,7 @@ impl Transfer {
             pieces,
             is_inline,
             phase: Phase::Opening,
+            told_complete: false,
             node: None,
             held: PieceSet::none(pieces.count()),
             held_bytes: 0,

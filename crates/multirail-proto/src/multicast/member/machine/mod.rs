@@ -17,7 +17,7 @@ use crate::multicast::node::Input;
 use crate::multicast::pieces::{PieceSet, Pieces};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often the machine looks after silent links and missing manifests.
+/// How often the machine looks after silent links and missing manifests, and tells what is complete.
 pub(super) const CHECK_EVERY_US: u64 = 1_500_000;
 /// A link without any arrival for this long is dead: the peer's kernel answers, its process hangs.
 pub(super) const LINK_TIMEOUT_US: u64 = 20_000_000;
@@ -450,14 +450,14 @@ impl Member {
         if self.core.membership != Membership::Active {
             return;
         }
-        let wake_at = |t: &Transfer| t.node.as_ref().and_then(|node| node.wake_at_us());
-        let is_due = |t: &Transfer| wake_at(t).is_some_and(|at| at <= now_us);
+        let is_due = |t: &Transfer| t.node.as_ref().and_then(|node| node.wake_at_us()).is_some_and(|at| at <= now_us);
         let due: Vec<u32> = self.core.transfers.iter().filter(|(_, t)| is_due(t)).map(|(number, _)| *number).collect();
         for number in &due {
             self.core.drive(now_us, *number, Input::Wake);
         }
         if now_us >= self.check_at_us {
             self.check_at_us = now_us + CHECK_EVERY_US;
+            self.core.tell_complete();
             self.end_silent_links(now_us);
             if now_us >= self.alive_at_us {
                 self.alive_at_us = now_us + ALIVE_EVERY_US;
