@@ -98,7 +98,7 @@ impl Write for Connection {
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match &mut self.protection {
             Protection::Plaintext => self.stream.write_vectored(parts),
-            Protection::Sealed(records) => records.write(parts, usize::MAX, |bytes| self.stream.write(bytes)),
+            Protection::Sealed(records) => records.write(parts, usize::MAX, || true, |bytes| self.stream.write(bytes)),
         }
     }
 

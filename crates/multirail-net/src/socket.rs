@@ -92,10 +92,9 @@ impl ChannelSocket {
             Protection::Plaintext => self.poll_write_raw(cx, parts),
             Protection::Sealed(records) => {
                 let most_bytes = self.unsent_limit.get().max(MIN_SEALED_BYTES) as usize;
-                blocking(
-                    records
-                        .write(parts, most_bytes, |bytes| ready_now(self.poll_write_raw(cx, &[IoSlice::new(bytes)]))),
-                )
+                let is_idle = || self.unacknowledged_raw() == 0;
+                let write = |bytes: &[u8]| ready_now(self.poll_write_raw(cx, &[IoSlice::new(bytes)]));
+                blocking(records.write(parts, most_bytes, is_idle, write))
             }
         }
     }
@@ -202,15 +201,20 @@ impl ChannelSocket {
     /// The number of bytes written and not acknowledged by the peer's kernel, without what records add
     /// to them.
     pub(crate) fn unacknowledged_bytes(&self) -> u64 {
-        let mut bytes: libc::c_int = 0;
-        // SAFETY: TIOCOUTQ (SIOCOUTQ on a TCP socket) writes one int to the pointer, which is valid
-        // for that.
-        let ok = unsafe { libc::ioctl(self.fd.get_ref().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
-        let bytes = if ok == 0 { bytes.max(0) as u64 } else { 0 };
+        let bytes = self.unacknowledged_raw();
         match &*self.protection.borrow() {
             Protection::Plaintext => bytes,
             Protection::Sealed(records) => (bytes as f64 * records.plaintext_share()) as u64,
         }
+    }
+
+    /// The number of bytes written and not acknowledged by the peer's kernel.
+    fn unacknowledged_raw(&self) -> u64 {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ (SIOCOUTQ on a TCP socket) writes one int to the pointer, which is valid
+        // for that.
+        let ok = unsafe { libc::ioctl(self.fd.get_ref().as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+        if ok == 0 { bytes.max(0) as u64 } else { 0 }
     }
 
     /// Limits the unsent bytes in the socket to about this number (`TCP_NOTSENT_LOWAT`), since they

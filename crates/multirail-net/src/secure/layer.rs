@@ -6,8 +6,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 
 /// The most plaintext that is sealed before it is written.
 const MAX_BATCH_BYTES: usize = 128 << 10;
-/// As much is sealed before the first write of a message, so that the peer opens records while later
-/// ones are sealed. Each batch that follows without a gap is twice as long, which saves system calls.
+/// As much is sealed first if nothing is under way, so that the peer opens records while later ones are
+/// sealed. Each batch that follows without a gap is twice as long, which saves system calls.
 const FIRST_BATCH_BYTES: usize = 16 << 10;
 /// The plaintext of the first records, which fit in a packet, and how much goes in such records. The bytes that
 /// measure a new rail are among it: a peer that could open nothing before 16 KiB have come would learn nothing of
@@ -34,6 +34,8 @@ pub(crate) struct RecordLayer {
     short_left_bytes: u64,
     /// How much plaintext the next batch has at most.
     batch_bytes: usize,
+    /// Whether the last batch took all that was offered.
+    ended: bool,
     /// Plaintext and records of late.
     share: (u64, u64),
 }
@@ -50,6 +52,7 @@ impl RecordLayer {
             ends,
             short_left_bytes: IN_SHORT_RECORDS_BYTES,
             batch_bytes: FIRST_BATCH_BYTES,
+            ended: true,
             share: (0, 0),
         }
     }
@@ -59,17 +62,24 @@ impl RecordLayer {
     ///
     /// If `write` fails in the middle, for example since a socket is full, what was sealed waits. The
     /// next call goes on with it and ignores its own `parts`, which must begin with the same bytes.
+    ///
+    /// `is_idle` says whether the peer has everything that was written.
     pub(crate) fn write(
         &mut self,
         parts: &[IoSlice<'_>],
         most_bytes: usize,
+        is_idle: impl FnOnce() -> bool,
         mut write: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<usize> {
         if self.ends.is_empty() {
             let offered_bytes = parts.iter().map(|part| part.len()).sum::<usize>().min(most_bytes);
+            // A message that is no longer than the first batch needs no question.
+            if self.ended && offered_bytes > FIRST_BATCH_BYTES && is_idle() {
+                self.batch_bytes = FIRST_BATCH_BYTES;
+            }
+            self.ended = offered_bytes <= self.batch_bytes;
             self.seal(parts, most_bytes.min(self.batch_bytes));
-            let goes_on = offered_bytes > self.batch_bytes;
-            self.batch_bytes = if goes_on { (2 * self.batch_bytes).min(MAX_BATCH_BYTES) } else { FIRST_BATCH_BYTES };
+            self.batch_bytes = (2 * self.batch_bytes).min(MAX_BATCH_BYTES);
         }
         while self.written < self.sealed_bytes {
             match write(&self.sealed[self.written..self.sealed_bytes]) {
@@ -184,39 +194,54 @@ mod tests {
     use super::super::cipher::{Cipher, SECRET_BYTES};
     use super::*;
 
+    fn layer() -> RecordLayer {
+        let secret = [1; SECRET_BYTES];
+        RecordLayer::new(Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret))
+    }
+
+    /// The lengths of the batches of a message, in KiB.
+    fn batches(layer: &mut RecordLayer, message: &[u8], is_idle: bool) -> Vec<usize> {
+        let (mut rest, mut batches) = (message, Vec::new());
+        while !rest.is_empty() {
+            let written = layer.write(&[IoSlice::new(rest)], usize::MAX, || is_idle, |bytes| Ok(bytes.len())).unwrap();
+            batches.push(written >> 10);
+            rest = &rest[written..];
+        }
+        batches
+    }
+
     /// The peer opens the first records of a message while later ones are sealed.
     #[test]
-    fn a_message_begins_with_a_short_write() {
-        let secret = [1; SECRET_BYTES];
-        let (sealer, opener) = (Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
-        let mut layer = RecordLayer::new(sealer, opener);
-        let message = vec![7; 600 << 10];
+    fn a_message_to_an_idle_peer_begins_with_a_short_write() {
+        let mut layer = layer();
         layer.short_left_bytes = 0;
         for _ in 0..2 {
-            let (mut rest, mut batches) = (&message[..], Vec::new());
-            while !rest.is_empty() {
-                let written = layer.write(&[IoSlice::new(rest)], usize::MAX, |bytes| Ok(bytes.len())).unwrap();
-                batches.push(written >> 10);
-                rest = &rest[written..];
-            }
-            assert_eq!(batches, [16, 32, 64, 128, 128, 128, 104]);
+            assert_eq!(batches(&mut layer, &[7; 600 << 10], true), [16, 32, 64, 128, 128, 128, 104]);
         }
     }
+
+    #[test]
+    fn a_message_behind_others_goes_out_at_once() {
+        let mut layer = layer();
+        layer.short_left_bytes = 0;
+        assert_eq!(batches(&mut layer, &[7; 64 << 10], true), [16, 32, 16]);
+        assert_eq!(batches(&mut layer, &[7; 64 << 10], false), [64]);
+        assert_eq!(batches(&mut layer, &[7; 64 << 10], true), [16, 32, 16]);
+    }
+
     /// A peer opens what has come of the first bytes, packet by packet.
     #[test]
     fn a_connection_begins_with_records_of_a_packet() {
-        let secret = [1; SECRET_BYTES];
-        let (sealer, opener) = (Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
-        let mut layer = RecordLayer::new(sealer, opener);
+        let mut layer = layer();
         let (message, mut sent, mut wire) = (vec![7; 100 << 10], 0, Vec::new());
         while sent < message.len() {
             let write = |bytes: &[u8]| {
                 wire.extend_from_slice(bytes);
                 Ok(bytes.len())
             };
-            sent += layer.write(&[IoSlice::new(&message[sent..])], usize::MAX, write).unwrap();
+            sent += layer.write(&[IoSlice::new(&message[sent..])], usize::MAX, || true, write).unwrap();
         }
-        let mut peer = RecordLayer::new(Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret));
+        let mut peer = self::layer();
         let (mut opened, mut packets) = (0, wire.chunks(1448));
         let mut buffer = vec![0; message.len()];
         for packet in 1..=45 {

@@ -47,13 +47,18 @@ impl Wire {
 fn write(from: &mut RecordLayer, wire: &mut Wire, bytes: &[u8], most: usize, calls: usize) -> usize {
     let (mut left, cut) = (calls, bytes.len() / 3);
     let parts = [IoSlice::new(&bytes[..cut]), IoSlice::new(&bytes[cut..])];
-    let written = from.write(&parts, 40_000, |sealed| match left.checked_sub(1) {
-        None => blocked(),
-        Some(rest) => {
-            left = rest;
-            wire.take(sealed, most)
-        }
-    });
+    let written = from.write(
+        &parts,
+        40_000,
+        || true,
+        |sealed| match left.checked_sub(1) {
+            None => blocked(),
+            Some(rest) => {
+                left = rest;
+                wire.take(sealed, most)
+            }
+        },
+    );
     match written {
         Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
         written => written.unwrap(),
