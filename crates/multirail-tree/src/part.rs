@@ -13,8 +13,10 @@
 //! - when a server starts, if the killed server was writing to the folder ([`crate::notes`]). A part
 //!   with a journal stays until it is older than [`ABANDONED_AFTER`].
 
+mod ages;
 mod replace;
 
+pub use ages::Ages;
 pub use replace::replace_by_link;
 
 use crate::dir::{Dir, Kind};
@@ -78,8 +80,7 @@ fn has_form_of_part(name: &OsStr) -> bool {
 ///
 /// If the folder cannot be read.
 pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bool> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let oldest_s = |age: Duration| now.saturating_sub(age).as_secs() as i64;
+    let mut ages = Ages::of(dir);
     let mut stays = false;
     for name in dir.entries()?.take(limit) {
         let name = name?;
@@ -90,7 +91,7 @@ pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bo
         if let Ok(Some(stat)) = dir.stat_of(&name)
             && stat.kind == Kind::Symlink
         {
-            if stat.changed.0 <= oldest_s(age) && dir.remove_file(&name).is_ok() {
+            if ages.is_old(stat.changed.0, age) && dir.remove_file(&name).is_ok() {
                 tracing::info!(part = ?name, "removed an abandoned symlink");
             }
             continue;
@@ -99,7 +100,7 @@ pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bo
         let mut is_old = |file: &File, stat: &Metadata| {
             let resumable = Journal::is_in(file).unwrap_or(false);
             let age = if resumable { age.max(ABANDONED_AFTER) } else { age };
-            let is_old = stat.ctime() <= oldest_s(age);
+            let is_old = ages.is_old(stat.ctime(), age);
             stays |= resumable && !is_old;
             is_old
         };
@@ -158,6 +159,19 @@ pub(crate) fn create_locked(dir: &Dir, name: &OsStr) -> io::Result<Option<File>>
         // Where files cannot be locked, nothing is taken for abandoned.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
     }
+}
+
+/// Makes a file in `dir` for its change time, and removes its name at once. A killed process leaves
+/// it as a part, which is removed as such. No file's part has one of these numbers.
+fn create_clock(dir: &Dir) -> io::Result<File> {
+    for number in MAX_PARTS_OF_A_NAME..2 * MAX_PARTS_OF_A_NAME {
+        let name = part_name(OsStr::new("clock"), number);
+        if let Some(file) = create_locked(dir, &name)? {
+            dir.remove_file(&name)?;
+            return Ok(file);
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// An unfinished file.

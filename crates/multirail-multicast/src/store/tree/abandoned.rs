@@ -6,12 +6,12 @@
 
 use super::{MARK, part_name};
 use multirail_tree::dir::Dir;
-use multirail_tree::part::PART_SUFFIX;
+use multirail_tree::part::{Ages, PART_SUFFIX};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// How long an interrupted broadcast can be continued. Every write to its files begins that time
 /// anew.
@@ -24,11 +24,10 @@ pub(super) const ID_DIGITS: usize = 32;
 /// Removes the hidden folders in `base` whose broadcast was interrupted, and not continued for `age`.
 /// Folders that a process uses, or that hold anything else, stay.
 pub(crate) fn remove_abandoned(base: &Dir, age: Duration) -> io::Result<()> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let oldest_s = now.saturating_sub(age).as_secs() as i64;
+    let mut ages = Ages::of(base);
     for name in base.entries()?.take(MAX_NAMES) {
         let name = name?;
-        if is_folder_name(&name) && remove(base, &name, oldest_s).unwrap_or(false) {
+        if is_folder_name(&name) && remove(base, &name, |changed_s| ages.is_old(changed_s, age)).unwrap_or(false) {
             tracing::info!(folder = ?name, "removed the files of a broadcast that was not continued");
         }
     }
@@ -41,25 +40,25 @@ fn is_folder_name(name: &OsStr) -> bool {
     id.is_some_and(|id| id.len() == ID_DIGITS && id.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
 }
 
-/// Removes a hidden folder, unless it was changed after `oldest_s`, and returns whether it did.
-fn remove(base: &Dir, name: &OsStr, oldest_s: i64) -> io::Result<bool> {
+/// Removes a hidden folder if its latest change is old, and returns whether it did.
+fn remove(base: &Dir, name: &OsStr, mut is_old: impl FnMut(i64) -> bool) -> io::Result<bool> {
     let folder = base.child_dir(name)?;
     // The lock is released when the folder is closed.
     if !folder.lock()? {
         return Ok(false);
     }
     let mut parts = Vec::new();
-    let mut is_old = folder.as_file()?.metadata()?.ctime() <= oldest_s;
+    let mut latest_s = folder.as_file()?.metadata()?.ctime();
     for part in folder.entries()? {
         let part = part?;
         let number = part.to_str().and_then(|text| text.parse().ok());
         if part != MARK && number.is_none_or(|number: u32| part_name(number) != part) {
             return Ok(false);
         }
-        is_old = is_old && folder.child_file(&part)?.metadata()?.ctime() <= oldest_s;
+        latest_s = latest_s.max(folder.child_file(&part)?.metadata()?.ctime());
         parts.push(part);
     }
-    if !is_old {
+    if !is_old(latest_s) {
         return Ok(false);
     }
     for part in parts {
@@ -121,8 +120,9 @@ mod tests {
             std::thread::sleep(Duration::from_millis(50));
             fs::write(&part, "content").unwrap();
         }
-        assert!(!remove(&base(&temp), OsStr::new(&name), changed(&folder)).unwrap());
-        assert!(remove(&base(&temp), OsStr::new(&name), changed(&part)).unwrap());
+        let until = |oldest_s: i64| move |changed_s: i64| changed_s <= oldest_s;
+        assert!(!remove(&base(&temp), OsStr::new(&name), until(changed(&folder))).unwrap());
+        assert!(remove(&base(&temp), OsStr::new(&name), until(changed(&part))).unwrap());
     }
 
     #[test]
