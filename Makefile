@@ -55,7 +55,8 @@ UCX = $(if $(wildcard /usr/include/ucp/api/ucp.h),--features multirail/ucx)
 # figure of README.md. QUICK=1: fewer sizes and repeats, below five minutes, results below target/. ONLY: a pattern of
 # paper/folder.
 experiments: $(READY)/base $(READY)/experiments $(READY)/edges
-	cargo build --release --locked $(UCX) -p multirail-cli -p multirail -p microscope --bin multirail --bin microscope --example datacutter --example group
+	cargo build --release --locked $(UCX) -p multirail-cli -p multirail -p multirail-sim -p microscope \
+	    --bin multirail --bin microscope --example datacutter --example group --example multicast_prediction
 	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
 # The command's doc comments are its help text, so they are no Rust documentation.

@@ -12,6 +12,7 @@ from multirail_experiments.multicast import results as multicast_results
 from multirail_experiments.multicast.claims import ratio_claim, share_claim, wan_claim
 from multirail_experiments.multicast.network import Clusters, access_bytes_s
 from multirail_experiments.multicast.programs import bcast as multicast_bcast
+from multirail_experiments.multicast.programs import simulated
 from multirail_experiments.multicast.rails import RailClusters, network_of
 from multirail_experiments.multicast.results import Broadcasts
 from multirail_experiments.paths import HOME
@@ -68,7 +69,7 @@ class Plans(unittest.TestCase):
                         is_of_rails = "rails" in network
                         first = "10.77.0.2" if is_of_rails else "10.80.0.2"
                         self.assertEqual(net.root.address, first)
-                        self.assertLessEqual(len(net.hosts), 64)
+                        self.assertLessEqual(len(net.hosts), 128)
                         for name in table.get("scenarios", ["fast"]):
                             events = multicast.events_on(network, name)
                             self.assertEqual(events[0][0], 0)
@@ -192,6 +193,30 @@ class Deaths(unittest.TestCase):
         self.assertEqual(multicast_bcast.deaths({"name": "x"}, hosts, 10.0, 1), [])
 
 
+class Simulated(unittest.TestCase):
+    def test_the_simulator_is_told_what_the_network_is(self):
+        network = {"name": "x", "clusters": {"a": 2, "b": 3}, "delay": "50ms", "rails": []}
+        events = multicast.events_on({**network, "rate_scale": 0.5}, "fast")
+        found = simulated.broadcast_of(network, events, 1000, {"method": "mob", "seeds": 2})
+        rate = 5e6 * 1448 / 1514
+        self.assertEqual(found["link_bytes_s"], [[0, rate], [rate, 0]])
+        self.assertEqual((found["clusters"], found["delay_us"]), ([2, 3], 50_000))
+        self.assertEqual((found["total_bytes"], found["seeds"]), (1000, [1, 2]))
+        self.assertEqual(simulated.delay_us({}), 0)
+
+    def test_what_it_does_not_model_is_refused(self):
+        network, line = {"name": "x", "clusters": {"a": 1, "b": 1}}, {"method": "adaptive"}
+        for more, name in (
+            ({}, "mayhem"),
+            ({"access": "1mbit"}, "fast"),
+            ({"rails": ["-"]}, "fast"),
+        ):
+            with self.assertRaises(ValueError):
+                simulated.broadcast_of(
+                    {**network, **more}, multicast.events_on(network, name), 1000, line
+                )
+
+
 class Rows(unittest.TestCase):
     def verdict(self, claim_of, *rows, **options):
         return claim_of(Broadcasts(rows), "w", "4x4", "fast", "adaptive", **options).verdict
@@ -265,7 +290,7 @@ class Plots(unittest.TestCase):
                 if network["name"] not in line.get("networks", [network["name"]]):
                     continue
                 more = (
-                    {"memory_peak_mib": [20.0], "piece_bytes": 65536}
+                    {"memory_peak_mib": [20.0], "piece_bytes": 65536, "command_setup_s": [0.01]}
                     if line["program"] == "bcast"
                     else {}
                 )

@@ -52,6 +52,7 @@ FIELDS = (
     "mb_s",
     "setup_s",
     "before_s",
+    "command_setup_s",
     "wan_copies",
     "cpu_busy_share",
     "cpu_s",
@@ -285,7 +286,6 @@ def broadcast(net, line, point, most_s=None):
     bound_mb_s = size / bound_s / MB if bound_s else None
     rate_mb_s = size / one["seconds"] / MB
     return {
-        **one,
         "mb_s": rate_mb_s,
         "bound_mb_s": bound_mb_s and round(bound_mb_s, 4),
         "file_bytes": size,
@@ -294,6 +294,8 @@ def broadcast(net, line, point, most_s=None):
         "wan_drops": dropped,
         "cpu_busy_share": 1 - used["cpu_idle_share"],
         "cpu_s": used["cpu_s"],
+        # A simulation has no frames and no processes of its own.
+        **one,
     }
 
 

@@ -162,6 +162,7 @@ class Group:
             "seconds": max(seconds),
             "setup_s": self.setup_s + took_s - summary["seconds"],
             "prepared_s": summary["prepared_seconds"],
+            "command_setup_s": summary["prepared_seconds"] + summary["setup_seconds"],
             "peers_cpu_s": self.servers.cpu_s() + root_cpu_s,
             "memory_peak_mib": round(max(memory) / (1 << 20), 1),
             "piece_bytes": summary["piece_bytes"],
