@@ -217,6 +217,27 @@ class Simulated(unittest.TestCase):
                 )
 
 
+class Several(unittest.TestCase):
+    def test_a_root_serves_if_it_receives_from_others(self):
+        net = Clusters("multirail", {"name": "x", "clusters": {"a": 2, "b": 1}}, {})
+        for roots, wanted in (
+            (None, ["a1", "b0"]),
+            (["a1"], ["a0", "b0"]),
+            (["a0", "a1"], ["a0", "a1", "b0"]),
+        ):
+            line = {} if roots is None else {"roots": roots}
+            found = [host.name for host in multicast_bcast.serving(net, line)]
+            self.assertEqual(found, wanted)
+
+    @unittest.skipIf(matplotlib is None, "matplotlib: not installed")
+    def test_shares_are_fair_if_rates_are_equal(self):
+        plot = load_plot(HOME / "mob/several/plot.py")
+        self.assertEqual([plot.jain(each) for each in ([2, 2], [1, 0])], [1.0, 0.5])
+        self.assertEqual([plot.slowest_over_mean(each) for each in ([2, 2], [3, 1])], [1.0, 0.5])
+        # Two files of which one takes twice as long: all bytes over the longer time.
+        self.assertEqual(plot.together([4, 2]), 4)
+
+
 class Rows(unittest.TestCase):
     def verdict(self, claim_of, *rows, **options):
         return claim_of(Broadcasts(rows), "w", "4x4", "fast", "adaptive", **options).verdict
@@ -294,6 +315,8 @@ class Plots(unittest.TestCase):
                     if line["program"] == "bcast"
                     else {}
                 )
+                if "roots" in line:
+                    more["each_s"] = [[1.0 / 9.0] * len(line["roots"])]
                 if "kill" in line:
                     more |= {
                         "died": [[[1.0, "b1"]]],

@@ -21,8 +21,8 @@ A program is a module with
 
 `broadcast` calls `begin()` when the broadcast begins, which returns `time.monotonic()`. It returns
 a dict with `seconds` until the last host is complete, `setup_s` before the begin, and `received`,
-the files to compare with the source. `before_s` is the part of `setup_s` that a user's command
-takes: hashing the file, or starting the ranks.
+the files to compare with the source, or pairs of a source and such a file. `before_s` is the part
+of `setup_s` that a user's command takes: hashing the file, or starting the ranks.
 """
 
 import contextlib
@@ -53,6 +53,7 @@ FIELDS = (
     "setup_s",
     "before_s",
     "command_setup_s",
+    "each_s",
     "wan_copies",
     "cpu_busy_share",
     "cpu_s",
@@ -169,8 +170,9 @@ class Point:
             self._bounds[size] = self.net.bound_s(self.events(size), size)
         return self._bounds[size]
 
-    def file(self, size):
-        path = self.net.work / "source" / f"file-{size}"
+    def file(self, size, root=""):
+        """The source of a size; each root has one of its own."""
+        path = self.net.work / "source" / "-".join(filter(None, ("file", str(size), root)))
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             with open(path, "wb") as file:
@@ -278,8 +280,9 @@ def broadcast(net, line, point, most_s=None):
             one["seconds"] += one.get("before_s", 0.0)
         used, after = cpu.take(), net.links()
         received = one.pop("received")
-        for path in received:
-            if not is_equal(file, path):
+        for found in received:
+            source, path = found if isinstance(found, tuple) else (file, found)
+            if not is_equal(source, path):
                 raise RuntimeError(f"{path.parent.name} has something else than the root sent")
     moved = {f"{way[0]}>{way[1]}": after[way]["bytes"] - before[way]["bytes"] for way in after}
     dropped = sum(after[way]["drops"] - before[way]["drops"] for way in after)

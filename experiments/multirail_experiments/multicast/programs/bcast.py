@@ -46,10 +46,16 @@ def session(net, line):
         ]
 
     setup = time.monotonic()
-    others = [host for host in net.hosts if host is not net.root]
-    with net.peers(command_of, others) as servers:
-        wait_until_they_listen(net, others)
+    hosts = serving(net, line)
+    with net.peers(command_of, hosts) as servers:
+        wait_until_they_listen(net, hosts)
         yield Group(net, line, servers, time.monotonic() - setup)
+
+
+def serving(net, line):
+    """The hosts that receive something: those that are not the only root."""
+    roots = line.get("roots", [net.root.name])
+    return [host for host in net.hosts if roots != [host.name]]
 
 
 def uses_all_rails(net, line):
@@ -93,7 +99,8 @@ class Group:
     def __init__(self, net, line, servers, setup_s):
         self.net, self.line, self.servers, self.setup_s = net, line, servers, setup_s
 
-    def command(self, file, rates):
+    def command(self, file, rates, to=TARGET):
+        """The command of any root, since all hosts are in its list."""
         net = self.net
         members = {
             cluster: [host.address for host in net.hosts if host.cluster == cluster]
@@ -105,7 +112,7 @@ class Group:
             "bcast",
             file,
             "--to",
-            TARGET,
+            to,
             "--hosts",
             ",".join(host.address for host in net.hosts),
             "--method",
@@ -183,12 +190,14 @@ class Group:
             }
         return found
 
-    def run(self, command, limit_s):
-        """Runs the command; returns its rows, its stderr, and its peak memory."""
+    def run(self, command, limit_s, root=None):
+        """Runs the command on a host; returns its rows, its stderr, and its peak memory."""
         net, most_bytes = self.net, 0
-        with open(net.work / "bcast.out", "w+") as out, open(net.work / "bcast.log", "w+") as log:
+        name = root or net.root.name
+        said, logged = (net.work / f"bcast-{name}.{kind}" for kind in ("out", "log"))
+        with open(said, "w+") as out, open(logged, "w+") as log:
             process = subprocess.Popen(
-                net.on(net.root.name, *command), stdout=out, stderr=log, start_new_session=True
+                net.on(name, *command), stdout=out, stderr=log, start_new_session=True
             )
             until = time.monotonic() + limit_s
             try:

@@ -5,7 +5,9 @@ Clients listen on all addresses. Where hosts have several rails, each two client
 There is no tracker, DHT or local discovery. Each host runs this module:
 
     torrent JOB.json HOST    prints `ready`, begins after a line `go`, and prints `done` and the
-                             time when it is complete
+                             times when each torrent was complete
+
+Key of a line: `roots`, the hosts that seed a file each, at the same time; default: the first host.
 """
 
 import contextlib
@@ -73,17 +75,16 @@ def main(job_path, name):
     job = json.loads(pathlib.Path(job_path).read_text())
     host = job["hosts"][name]
     session = libtorrent.session(settings(job))
-    torrent = libtorrent.add_torrent_params()
-    torrent.ti, torrent.save_path = libtorrent.torrent_info(job["torrent"]), host["folder"]
-    is_root = name == job["root"]
-    torrent.flags = (
-        libtorrent.torrent_flags.seed_mode if is_root else libtorrent.torrent_flags.update_subscribe
-    )
-    handle = session.add_torrent(torrent)
-    while handle.status().state not in (
-        libtorrent.torrent_status.downloading,
-        libtorrent.torrent_status.seeding,
-    ):
+    handles = []
+    for root, path in job["torrents"].items():
+        torrent = libtorrent.add_torrent_params()
+        torrent.ti = libtorrent.torrent_info(path)
+        torrent.save_path = job["source"] if name == root else host["folder"]
+        flags = libtorrent.torrent_flags
+        torrent.flags = flags.seed_mode if name == root else flags.update_subscribe
+        handles.append(session.add_torrent(torrent))
+    is_running = libtorrent.torrent_status.downloading, libtorrent.torrent_status.seeding
+    while any(handle.status().state not in is_running for handle in handles):
         time.sleep(LOOK_S)
     print("ready", flush=True)
     sys.stdin.readline()
@@ -91,10 +92,15 @@ def main(job_path, name):
         # Of each two hosts, one connects.
         if other > name:
             for address in its["addresses"]:
-                handle.connect_peer((address, PORT))
-    while not handle.status().is_seeding:
+                for handle in handles:
+                    handle.connect_peer((address, PORT))
+    complete = {}
+    while len(complete) < len(handles):
+        for place, handle in enumerate(handles):
+            if place not in complete and handle.status().is_seeding:
+                complete[place] = time.monotonic()
         time.sleep(LOOK_S)
-    print(f"done {time.monotonic()}", flush=True)
+    print("done", *(complete[place] for place in range(len(handles))), flush=True)
     # The host uploads until it is ended.
     sys.stdin.readline()
 
@@ -133,19 +139,23 @@ class Swarm:
     def __init__(self, net, line):
         self.net, self.line = net, line
 
-    def broadcast(self, file, begin, limit_s, _point):
+    def broadcast(self, file, begin, limit_s, point):
         net, setup = self.net, time.monotonic()
-        torrent, job_path = net.work / "torrent", net.work / "torrent-job.json"
-        torrent.write_bytes(make_torrent(file, self.line.get("piece_kib", 64) << 10))
+        roots = self.line.get("roots", [net.root.name])
+        first, size_bytes = roots[0], file.stat().st_size
+        files = {first: file} | {root: point.file(size_bytes, root) for root in roots[1:]}
+        torrents, job_path = {}, net.work / "torrent-job.json"
+        for root, source in files.items():
+            torrents[root] = net.work / f"torrent-{root}"
+            torrents[root].write_bytes(make_torrent(source, self.line.get("piece_kib", 64) << 10))
         before_s = time.monotonic() - setup
         hosts = {
             host.name: {"addresses": host.addresses, "folder": str(net.folder(host))}
             for host in net.hosts
         }
-        hosts[net.root.name]["folder"] = str(file.parent)
         job = {
-            "torrent": str(torrent),
-            "root": net.root.name,
+            "torrents": {root: str(path) for root, path in torrents.items()},
+            "source": str(file.parent),
             "hosts": hosts,
             "rails": len(net.root.addresses),
             "is_tuned": self.line.get("is_tuned", False),
@@ -159,13 +169,19 @@ class Swarm:
             began = begin()
             peers.tell("go")
             done = peers.wait_for("done", len(net.hosts), limit_s)
+            ends = zip(*(map(float, times.split()) for times in done.values()))
+            each_s = [max(times) - began for times in ends]
             return {
-                "seconds": max(map(float, done.values())) - began,
+                "seconds": max(each_s),
+                "each_s": each_s,
                 "setup_s": setup_s,
                 # The clients run, but the file is hashed anew.
                 "before_s": before_s,
                 "peers_cpu_s": peers.cpu_s(),
                 "received": [
-                    net.folder(host) / file.name for host in net.hosts if host is not net.root
+                    (source, net.folder(host) / source.name)
+                    for root, source in files.items()
+                    for host in net.hosts
+                    if host.name != root
                 ],
             }
