@@ -44,6 +44,10 @@ pub enum Requirement {
     Xattrs,
     /// A temporary folder on a file system with access control lists.
     Acls,
+    /// The program `unshare` of util-linux, and permission to make time namespaces with it.
+    TimeNamespaces,
+    /// The library of libfaketime.
+    Faketime,
 }
 
 impl fmt::Display for Requirement {
@@ -64,6 +68,8 @@ impl fmt::Display for Requirement {
             Requirement::Ucx => f.write_str("ucx"),
             Requirement::Xattrs => f.write_str("xattrs"),
             Requirement::Acls => f.write_str("acls"),
+            Requirement::TimeNamespaces => f.write_str("time-namespaces"),
+            Requirement::Faketime => f.write_str("faketime"),
         }
     }
 }
