@@ -15,7 +15,7 @@ import traceback
 from multirail_experiments import report
 from multirail_experiments.experiment import find
 from multirail_experiments.messages import overview
-from multirail_experiments.paths import HOME, QUICK_OUT, ROOT
+from multirail_experiments.paths import HOME, PART_OUT, QUICK_OUT, ROOT
 
 # The folder whose results are the figure of README.md.
 OVERVIEW = "peers/messages"
@@ -39,6 +39,14 @@ def arguments():
         metavar="GLOB",
         help="measure only folders that match, such as mob/scenarios; can be repeated",
     )
+    for what, example in (("network", "4x4"), ("line", "adaptive")):
+        parser.add_argument(
+            f"--{what}",
+            action="append",
+            metavar="GLOB",
+            help=f"measure only {what}s that match, such as {example}; can be repeated; results go "
+            f"to {PART_OUT.relative_to(ROOT)}",
+        )
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -63,8 +71,9 @@ def main():
         raise SystemExit(
             "experiments make network namespaces, which needs root: sudo make experiments"
         )
-    out = (args.out or (QUICK_OUT if args.quick else HOME)).resolve()
-    experiments = find(args.only, out)
+    is_part = args.network or args.line
+    out = (args.out or (QUICK_OUT if args.quick else PART_OUT if is_part else HOME)).resolve()
+    experiments = find(args.only, out, args.network, args.line)
     if not experiments:
         raise SystemExit(f"no experiment matches {' or '.join(args.only)}")
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import fnmatch
 import importlib.util
 import json
 import pathlib
@@ -18,7 +17,7 @@ from multirail_experiments.paths import HOME
 from multirail_experiments.pipeline import measure as pipeline
 from multirail_experiments.pipeline import microscope
 from multirail_experiments.placement import measure as placement
-from multirail_experiments.plan import Plan
+from multirail_experiments.plan import Plan, matches
 
 # What `measures` of plan.toml names. Each has `measure(plan, multirail, quick, emit)`.
 MEASURERS = {
@@ -96,14 +95,17 @@ def load_plot(path):
     return module
 
 
-def find(only, out):
-    """Experiments whose names match one of the globs `only`, by paper and section."""
+def find(only, out, networks=None, lines=None):
+    """Experiments whose names match one of the globs `only`, by paper and section.
+
+    They have only the networks and lines that match; None: all.
+    """
     plans = [Plan.read(path.parent) for path in HOME.glob("*/*/plan.toml")]
     plans.sort(
         key=lambda plan: (plan.folder.parent.name, str(plan.table.get("section", "")), plan.name)
     )
     return [
-        Experiment(plan, out / plan.name)
+        Experiment(plan.part(networks, lines), out / plan.name)
         for plan in plans
-        if not only or any(fnmatch.fnmatch(plan.name, glob) for glob in only)
+        if not only or matches(plan.name, only)
     ]

@@ -7,6 +7,8 @@ HOME = pathlib.Path(__file__).resolve().parents[1]
 ROOT = HOME.parent
 TARGET = ROOT / "target/experiments"
 QUICK_OUT = ROOT / "target/experiments-quick"
+# Results of a part of the networks or lines: pages show whole runs only.
+PART_OUT = ROOT / "target/experiments-part"
 # `scripts/setup edges` installs the libraries that edges are compared with here. They have
 # dependencies of their own, so only the processes that use them see this folder.
 EDGES_PACKAGES = TARGET / "edges"

@@ -5,6 +5,7 @@ Python see the same one. It is written to the results.
 """
 
 import dataclasses
+import fnmatch
 import hashlib
 import pathlib
 import random
@@ -28,6 +29,10 @@ def size_name(count):
         if count >= scale and count % scale == 0:
             return f"{count // scale} {unit}"
     return f"{count // 10**6} MB" if count and count % 10**6 == 0 else f"{count} B"
+
+
+def matches(name, globs):
+    return any(fnmatch.fnmatch(name, glob) for glob in globs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Plan:
     @classmethod
     def read(cls, folder):
         return cls(folder, tomllib.loads((folder / "plan.toml").read_text()))
+
+    def part(self, networks, lines):
+        """The plan with the networks and lines whose names match one of the globs; None: all."""
+        table = dict(self.table)
+        for key, globs in (("network", networks), ("line", lines)):
+            if globs and key in table:
+                table[key] = [one for one in table[key] if matches(one["name"], globs)]
+        return Plan(self.folder, table)
 
     @property
     def name(self):

@@ -85,6 +85,14 @@ class Plans(unittest.TestCase):
                 rails = [len(network["rails"]) for network in plan.networks]
                 self.assertTrue(all(event["rail"] < min(rails) for event in plan.schedule))
 
+    def test_a_part_has_what_matches(self):
+        table = {"network": [{"name": "4x4"}, {"name": "4x16"}], "line": [{"name": "mob"}]}
+        whole = Plan(HOME / "mob/scale", table)
+        part = whole.part(["4x1*"], None)
+        self.assertEqual([network["name"] for network in part.networks], ["4x16"])
+        self.assertEqual(part.table["line"], table["line"])
+        self.assertEqual(whole.part(None, ["adaptive"]).table["line"], [])
+
     def test_sizes(self):
         self.assertEqual(
             [size_bytes(text) for text in ("1", "64k", "4m", "1g")], [1, 65536, 4 << 20, 1 << 30]
