@@ -80,7 +80,7 @@ fn has_form_of_part(name: &OsStr) -> bool {
 ///
 /// If the folder cannot be read.
 pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bool> {
-    let mut ages = Ages::of(dir);
+    let mut ages = ages(dir);
     let mut stays = false;
     for name in dir.entries()?.take(limit) {
         let name = name?;
@@ -109,6 +109,11 @@ pub fn remove_abandoned(dir: &Dir, age: Duration, limit: usize) -> io::Result<bo
         }
     }
     Ok(stays)
+}
+
+/// The ages of files in `dir`, as of now.
+pub fn ages(dir: &Dir) -> Ages<'_> {
+    Ages::of(dir, create_clock)
 }
 
 /// Removes the file `name` unless a process holds it or `is_old` is false, and returns whether it

@@ -4,8 +4,9 @@
 //! which is another host's on a network file system. So what looks old by the own clock is compared
 //! with the change time of a file that is made now.
 
-use super::create_clock;
 use crate::dir::Dir;
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
@@ -13,21 +14,18 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug)]
 pub struct Ages<'a> {
     dir: &'a Dir,
+    /// Makes a file without a name in the folder.
+    make: fn(&Dir) -> io::Result<File>,
     now_s: i64,
     /// The file system's time, if it was needed.
     files_now_s: Option<i64>,
 }
 
 impl<'a> Ages<'a> {
-    /// Ages as of now.
-    pub fn of(dir: &'a Dir) -> Self {
+    /// Ages as of now. `make` makes a file in the folder and removes its name.
+    pub(super) fn of(dir: &'a Dir, make: fn(&Dir) -> io::Result<File>) -> Self {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        Self::at(dir, now.as_secs() as i64)
-    }
-
-    /// Ages with `now_s` as the time of this host's clock, in seconds since 1970.
-    fn at(dir: &'a Dir, now_s: i64) -> Self {
-        Self { dir, now_s, files_now_s: None }
+        Self { dir, make, now_s: now.as_secs() as i64, files_now_s: None }
     }
 
     /// Whether a file with the change time `changed_s` was not changed for `age`, by both clocks.
@@ -40,7 +38,7 @@ impl<'a> Ages<'a> {
     /// Where no file can be made, the time of this host's clock has to do.
     fn files_now_s(&mut self) -> i64 {
         *self.files_now_s.get_or_insert_with(|| {
-            let made = create_clock(self.dir).and_then(|clock| clock.metadata());
+            let made = (self.make)(self.dir).and_then(|file| file.metadata());
             made.map_or(self.now_s, |stat| stat.ctime())
         })
     }
@@ -50,6 +48,7 @@ impl<'a> Ages<'a> {
 mod tests {
     use super::*;
     use crate::testing::Temp;
+    use std::ffi::OsStr;
 
     const DAY_S: i64 = 24 * 3600;
 
@@ -57,7 +56,11 @@ mod tests {
     fn a_wrong_clock_makes_no_file_old() {
         let temp = Temp::new();
         let dir = temp.dir();
-        let now_s = Ages::of(&dir).now_s;
+        let make = |dir: &Dir| {
+            let file = dir.create(OsStr::new("clock"))?;
+            dir.remove_file(OsStr::new("clock")).map(|()| file)
+        };
+        let now_s = Ages::of(&dir, make).now_s;
         let day = Duration::from_secs(DAY_S as u64);
         for (clock_s, changed_s, is_old) in [
             (now_s, now_s - 2 * DAY_S, true),
@@ -69,7 +72,7 @@ mod tests {
             (now_s - 365 * DAY_S, now_s - 2 * DAY_S, false),
             (now_s - 365 * DAY_S, now_s - 367 * DAY_S, true),
         ] {
-            let mut ages = Ages::at(&dir, clock_s);
+            let mut ages = Ages { now_s: clock_s, ..Ages::of(&dir, make) };
             assert_eq!(ages.is_old(changed_s, day), is_old, "{clock_s} {changed_s}");
             assert!(ages.is_old(changed_s, Duration::ZERO));
         }

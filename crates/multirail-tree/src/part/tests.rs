@@ -55,6 +55,16 @@ fn old_abandoned_parts_are_removed_and_nothing_else() {
     assert_eq!(temp.names().len(), others.len() + 1);
 }
 
+/// The file system's time is that of a file with a name of its own.
+#[test]
+fn ages_leave_nothing_and_take_no_part() {
+    let temp = Temp::new();
+    let part = part_name(OsStr::new("clock"), 0);
+    std::fs::write(temp.join(&part), "half").unwrap();
+    assert!(ages(&temp.dir()).is_old(0, ABANDONED_AFTER));
+    assert_eq!(temp.names(), [part.to_str().unwrap()]);
+}
+
 #[test]
 fn names_of_parts_fit_and_differ() {
     let long = OsString::from("x".repeat(255));

@@ -6,7 +6,7 @@
 
 use super::{MARK, part_name};
 use multirail_tree::dir::Dir;
-use multirail_tree::part::{Ages, PART_SUFFIX};
+use multirail_tree::part::{PART_SUFFIX, ages};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub(super) const ID_DIGITS: usize = 32;
 /// Removes the hidden folders in `base` whose broadcast was interrupted, and not continued for `age`.
 /// Folders that a process uses, or that hold anything else, stay.
 pub(crate) fn remove_abandoned(base: &Dir, age: Duration) -> io::Result<()> {
-    let mut ages = Ages::of(base);
+    let mut ages = ages(base);
     for name in base.entries()?.take(MAX_NAMES) {
         let name = name?;
         if is_folder_name(&name) && remove(base, &name, |changed_s| ages.is_old(changed_s, age)).unwrap_or(false) {
