@@ -3,8 +3,8 @@
 //! - **Requests follow the path.** A peer that has sent everything it was asked for says so, and
 //!   gets a larger request. The five requests of the paper do not fill a round trip of 100 ms.
 //! - **Rarest piece first across clusters.** A host tells its peers in other clusters which pieces
-//!   it is fetching. The root's links then carry each piece to one cluster first, and the other
-//!   clusters get it from there.
+//!   it is fetching from the root's cluster. The root's links then carry each piece to one cluster
+//!   first, and the other clusters get it from there.
 //! - **Shares move.** A host with nothing left to fetch asks a neighbour for half of the
 //!   neighbour's rest. The next host by rank takes over the share of a host that died.
 //! - **End game.** A piece that waits in the queue of a slow peer is also requested from a faster

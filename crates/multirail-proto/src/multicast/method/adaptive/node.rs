@@ -323,7 +323,8 @@ impl Adaptive {
         if pieces.is_empty() {
             return;
         }
-        if !self.is_local(from) {
+        // A piece that another cluster holds has left the root's cluster, so that nobody needs to know.
+        if !self.is_local(from) && self.is_at_source(from) {
             let others = self.peers.iter().filter(|(id, p)| **id != from && !p.local && !p.at_source && !p.complete);
             let others: Vec<_> = others.map(|(id, _)| *id).collect();
             for id in others {
