@@ -27,25 +27,26 @@ impl Adaptive {
 
     fn choose_from_neighbour(&mut self, from: MemberId) -> Option<u32> {
         let peer = self.peers.get(&from)?;
-        let busy: &[&PieceSet] = &[&self.busy];
+        // A host that waits for nothing asks for any piece, since the neighbour that is to pass it on may be slow or down.
+        let busy = if self.stuck { vec![&self.busy] } else { vec![&self.busy, &peer.for_others] };
         if self.is_at_source(self.me) {
             // Pieces that other clusters are waiting for come first. In other clusters, the share of this host has
             // its own way in.
             let mut waiting = self.peers.values().filter(|p| !p.local);
-            let asked = waiting.find_map(|p| peer.has.pick(&[&p.waits], busy, &mut self.rng));
+            let asked = waiting.find_map(|p| peer.has.pick(&[&p.waits], &busy, &mut self.rng));
             let mut waiting = self.peers.values().filter(|p| !p.local);
-            let wanted = asked.or_else(|| waiting.find_map(|p| peer.has.pick(&[&p.watch], busy, &mut self.rng)));
+            let wanted = asked.or_else(|| waiting.find_map(|p| peer.has.pick(&[&p.watch], &busy, &mut self.rng)));
             if wanted.is_some() {
                 return wanted;
             }
         }
         // Pieces that no other neighbour holds come first: they have the longest way to go in this cluster.
         let root = self.members.root();
-        let mut not = vec![&self.busy];
+        let mut not = busy.clone();
         let others = self.peers.iter().filter(|(id, p)| **id != from && **id != root && p.local && !p.complete);
         not.extend(others.map(|(_, p)| &p.has));
         let rare = peer.has.pick(&[], &not, &mut self.rng);
-        rare.or_else(|| peer.has.pick(&[], busy, &mut self.rng))
+        rare.or_else(|| peer.has.pick(&[], &busy, &mut self.rng))
     }
 
     fn choose_from_elsewhere(&mut self, from: MemberId) -> Option<u32> {

@@ -23,6 +23,7 @@ mod peer;
 mod regroup;
 mod relays;
 mod shares;
+mod spread;
 
 pub(crate) use find::early_calls;
 pub(crate) use node::Adaptive;

@@ -4,6 +4,7 @@ use super::fetchers::share;
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
 use super::relays;
+use super::spread::for_others;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use crate::multicast::node::{Input, Node, Output};
@@ -120,6 +121,7 @@ impl Adaptive {
             peer.presume();
             peer.first = relays::first(&self.members, id, self.pieces);
         }
+        peer.for_others = for_others(&self.members, self.me, id, self.pieces);
         self.peers.insert(id, peer);
         if self.held.is_full() {
             self.send(id, Message::Complete);

@@ -31,6 +31,8 @@ pub(super) struct AdaptivePeer {
     pub announced: PieceSet,
     /// The pieces to request of this peer, a relay, before others.
     pub first: PieceSet,
+    /// The pieces that this host is not to get from the peer, a neighbour ([`super::spread`]).
+    pub for_others: PieceSet,
     /// The pieces that the peer is fetching from others.
     pub fetching: PieceSet,
     /// The pieces that the peer wants to be told of.
@@ -187,6 +189,7 @@ impl AdaptivePeer {
             presumed: false,
             announced: none.clone(),
             first: none.clone(),
+            for_others: none.clone(),
             fetching: none.clone(),
             watch,
             complete: false,

@@ -3,6 +3,7 @@
 use super::fetchers::share;
 use super::node::Adaptive;
 use super::relays;
+use super::spread::for_others;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use std::sync::Arc;
@@ -36,8 +37,10 @@ impl Adaptive {
         let presumes = at_source && !self.is_at_source(self.me);
         let watch = share(&self.members, id, self.pieces);
         let first = relays::first(&self.members, id, self.pieces);
+        let for_others = for_others(&self.members, self.me, id, self.pieces);
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.first = first;
+        peer.for_others = for_others;
         let vain: Vec<u32> = peer.regroup(local, at_source, &watch, presumes);
         if !vain.is_empty() {
             vain.iter().for_each(|piece| self.release(*piece));
