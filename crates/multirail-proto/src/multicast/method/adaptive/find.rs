@@ -1,6 +1,6 @@
 //! The peers that a host looks for.
 
-use super::fetchers::{MAX_FETCHERS, is_fetcher};
+use super::fetchers::{is_fetcher, most};
 use super::peer::{CHORD_WINDOW, MESH_WINDOW, MIN_WINDOW};
 use super::relays::{counterpart, is_relay};
 use crate::multicast::members::{MemberId, Members};
@@ -20,7 +20,7 @@ pub(crate) fn early_calls(members: &Members, me: MemberId, seed: u64) -> Vec<Mem
     let (own, root) = (members.cluster(me), members.cluster(members.root()));
     let mut found = wanted(members, me, &mut rng(me, seed));
     if own == root {
-        let fetchers = members.clusters().iter().flat_map(|mob| mob.iter().take(MAX_FETCHERS));
+        let fetchers = members.clusters().iter().flat_map(|mob| mob.iter().take(most(members, mob.len())));
         found.extend(fetchers.filter(|m| !members.are_local(**m, me) && surely_wants(members, **m, me)));
     }
     let answers = |m: MemberId| members.cluster(m) == root && own != root && surely_wants(members, me, m);

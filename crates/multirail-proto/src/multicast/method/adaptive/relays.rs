@@ -4,13 +4,15 @@
 //! part of the pieces from the root, and the others from its neighbours, so that the root sends a piece into its
 //! cluster once. Hosts of other clusters fetch from relays.
 
-use super::fetchers::MAX_FETCHERS;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::pieces::PieceSet;
 
 /// The most relays. With fewer, the ports of relays are the limit where there are many clusters. The root has a
 /// session with each.
 const MAX_RELAYS: usize = 16;
+
+/// With more hosts than this in the root's cluster, other clusters fetch from relays only.
+const ENOUGH: usize = 4;
 
 /// The number of relays.
 fn count(members: &Members) -> usize {
@@ -52,7 +54,7 @@ pub(super) fn first(members: &Members, member: MemberId, pieces: u32) -> PieceSe
 
 /// Whether the root has so many neighbours that other clusters need not fetch from the root.
 fn has_enough(members: &Members) -> bool {
-    members.mob(members.root()).len() > MAX_FETCHERS
+    members.mob(members.root()).len() > ENOUGH
 }
 
 /// The host of `cluster` from which `member`, of another cluster, fetches. Where the root has enough neighbours,
@@ -64,7 +66,7 @@ pub(super) fn counterpart(members: &Members, member: MemberId, cluster: u32) -> 
         return members.counterpart(member, cluster);
     }
     // The hosts of all clusters are spread over the relays.
-    let place = (members.rank(member) as usize + MAX_FETCHERS * members.cluster(member) as usize) % count(members);
+    let place = (members.rank(member) as usize + ENOUGH * members.cluster(member) as usize) % count(members);
     mob[place + usize::from(place >= members.rank(root) as usize)]
 }
 
@@ -90,7 +92,7 @@ mod tests {
             for member in 0..members.count() as u32 {
                 let source = counterpart(&members, member, members.cluster(root));
                 prop_assert!(members.are_local(source, root));
-                if members.mob(root).len() > MAX_FETCHERS {
+                if members.mob(root).len() > ENOUGH {
                     prop_assert!(is_relay(&members, source), "{source} for {member}");
                 }
             }
