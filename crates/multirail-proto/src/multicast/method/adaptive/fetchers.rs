@@ -4,7 +4,7 @@ use crate::multicast::members::{MemberId, Members};
 use crate::multicast::pieces::PieceSet;
 use std::ops::Range;
 
-/// A quarter of the hosts of a cluster fetch from other clusters: at least this many, if there are as many ...
+/// An eighth of the hosts of a cluster fetch from other clusters: at least this many, if there are as many ...
 const MIN_FETCHERS: usize = 4;
 /// ... and at most this many. With fewer, hosts with slow links to other clusters are the limit. With more, each has a
 /// few pieces, every one of which comes over a link that as many hosts share, so that the last one of a cluster comes
@@ -17,7 +17,7 @@ const FEW_CLUSTERS: usize = 16;
 /// The most hosts that fetch of a cluster with `hosts`.
 pub(super) fn most(members: &Members, hosts: usize) -> usize {
     let most = if members.clusters().len() <= FEW_CLUSTERS { MAX_FETCHERS } else { MIN_FETCHERS };
-    (hosts / 4).clamp(MIN_FETCHERS, most)
+    (hosts / 8).clamp(MIN_FETCHERS, most)
 }
 
 /// Whether a host has a share, while all hosts are up: the first ones of each cluster.
