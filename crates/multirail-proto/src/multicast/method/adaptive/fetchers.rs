@@ -4,17 +4,18 @@ use crate::multicast::members::{MemberId, Members};
 use crate::multicast::pieces::PieceSet;
 use std::ops::Range;
 
-/// An eighth of the hosts of a cluster fetch from other clusters: at least this many, if there are as many ...
+/// The fewest hosts of a cluster that fetch from other clusters, if it has as many. The others get everything from their
+/// neighbours.
 const MIN_FETCHERS: usize = 4;
-/// ... and at most this many. With fewer, hosts with slow links to other clusters are the limit. With more, each has a
-/// few pieces, every one of which comes over a link that as many hosts share, so that the last one of a cluster comes
-/// late. The others get everything from their neighbours.
+/// The most hosts of a cluster that fetch from other clusters. With fewer, hosts with slow links to other clusters are
+/// the limit. With more, each has a few pieces, every one of which comes over a link that as many hosts share, so that
+/// the last one of a cluster comes late.
 const MAX_FETCHERS: usize = 8;
 /// In a group of more clusters, [`MIN_FETCHERS`] hosts fetch, since there are more links with few pieces each. Measured
 /// with 10 clusters, where eight hosts are better, and with 30, where four are.
 const FEW_CLUSTERS: usize = 16;
 
-/// The most hosts that fetch of a cluster with `hosts`.
+/// The most hosts that fetch of a cluster with `hosts`: an eighth, within the limits.
 pub(super) fn most(members: &Members, hosts: usize) -> usize {
     let most = if members.clusters().len() <= FEW_CLUSTERS { MAX_FETCHERS } else { MIN_FETCHERS };
     (hosts / 8).clamp(MIN_FETCHERS, most)
