@@ -325,7 +325,7 @@ impl Adaptive {
         if pieces.is_empty() {
             return;
         }
-        // A piece that another cluster holds has left the root's cluster, so that nobody needs to know.
+        // A piece that another cluster holds has left the root's cluster. Other hosts need not know that it is fetched.
         if !self.is_local(from) && self.is_at_source(from) {
             let others = self.peers.iter().filter(|(id, p)| **id != from && !p.local && !p.at_source && !p.complete);
             let others: Vec<_> = others.map(|(id, _)| *id).collect();
