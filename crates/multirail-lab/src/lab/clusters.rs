@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::kernel::batch::Batch;
 use crate::kernel::netns;
-use crate::lab::configure::{failed, wait_ready};
+use crate::lab::configure::{bypass_firewall_here, failed, wait_ready};
 use crate::plan::addresses::{self, CLUSTER_NETWORK_BITS, mac};
 use crate::plan::cluster::{self, MTU_BYTES};
 use crate::plan::lab_plan::LabPlan;
@@ -18,6 +18,7 @@ pub(crate) fn set_router_sysctls(lab: &str, router: &LabHost) -> Result<()> {
         // IPv6 packets of the router itself would count on the links. The sysctl is missing where
         // the kernel has no IPv6.
         let _ = netns::set_sysctl_here("net.ipv6.conf.default.disable_ipv6", "1");
+        bypass_firewall_here();
         netns::set_sysctl_here("net.ipv4.ip_forward", "1")
     })?
     .map_err(|source| failed(&namespace, "cannot enable forwarding", source))

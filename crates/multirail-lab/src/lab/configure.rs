@@ -62,10 +62,20 @@ pub(crate) fn configure_switches(plan: &LabPlan<'_>) -> Result<()> {
             for (_, at_switch) in &plan.pairs(rail) {
                 batch.join_bridge(&at_switch.name, BRIDGE);
             }
+            netns::run_in(&switch, bypass_firewall_here)?;
             batch.run()?;
         }
     }
     Ok(())
+}
+
+/// Keeps the frames that bridges of this namespace forward out of the hooks of iptables. A switch
+/// has no firewall, and each frame would cost processor time. The sysctls are missing where the
+/// kernel has no br_netfilter.
+pub(crate) fn bypass_firewall_here() {
+    for family in ["iptables", "ip6tables", "arptables"] {
+        let _ = netns::set_sysctl_here(&format!("net.bridge.bridge-nf-call-{family}"), "0");
+    }
 }
 
 /// Joins the switches of a trunk.
