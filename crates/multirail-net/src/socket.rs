@@ -45,6 +45,8 @@ pub(crate) struct ChannelSocket {
     fd: AsyncFd<TcpStream>,
     protection: RefCell<Protection>,
     unsent_limit: Cell<u32>,
+    /// The kernel's limit of [`ChannelSocket::set_wake_up`].
+    wake_up_bytes: Cell<libc::c_int>,
     tolerates_silence: Cell<bool>,
     /// What it sends yields to other traffic.
     background: RefCell<Option<Background>>,
@@ -71,6 +73,7 @@ impl ChannelSocket {
             fd,
             protection: RefCell::new(protection),
             unsent_limit: Cell::new(INITIAL_UNSENT_BYTES),
+            wake_up_bytes: Cell::new(1),
             tolerates_silence: Cell::new(false),
             background: RefCell::default(),
         };
@@ -186,9 +189,14 @@ impl ChannelSocket {
     /// Makes the socket readable only when this many bytes have arrived (`SO_RCVLOWAT`), the stream
     /// has ended, or its buffer is full.
     pub(crate) fn set_wake_up(&self, bytes: u32) -> io::Result<()> {
-        // Records are longer than what they carry, and a part of one may have been read already.
+        // Records are longer than what they carry, and a part of one may have been read already. The
+        // kernel makes a socket readable before its limit when memory is short, so that the part can
+        // grow while the number of bytes to come stays the same.
         let bytes = u64::from(bytes).saturating_sub(self.held_bytes() as u64).max(1);
         let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        if self.wake_up_bytes.replace(value) == value {
+            return Ok(());
+        }
         // SAFETY: the option takes one int, which the pointer is to.
         let failed = unsafe {
             let fd = self.fd.get_ref().as_raw_fd();
@@ -356,6 +364,10 @@ pub(crate) async fn dial(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secure::cipher::{Cipher, SECRET_BYTES};
+    use crate::secure::layer::RecordLayer;
+    use crate::secure::record::{Opener, Sealer};
+    use std::io::Write;
     use std::net::TcpListener;
 
     fn connected(listener: &TcpListener) -> ChannelSocket {
@@ -385,6 +397,42 @@ mod tests {
         let path = socket.info();
         let expected = Background::default().observe(Duration::ZERO, &path);
         assert_eq!(u64::from(first), expected);
+    }
+
+    /// The rest of a record is shorter than the rest of the run. A socket that waited for more than that
+    /// would never become readable again.
+    #[tokio::test]
+    async fn a_part_of_a_record_lowers_the_limit_of_the_next_wake_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut peer = listener.accept().unwrap().0;
+        let layer = || {
+            let secret = [1; SECRET_BYTES];
+            RecordLayer::new(Sealer::new(Cipher::Aes128Gcm, secret), Opener::new(Cipher::Aes128Gcm, secret))
+        };
+        let socket = ChannelSocket::new(stream, Protection::Sealed(Box::new(layer()))).unwrap();
+        let run = [7; 1000];
+        let mut record = Vec::new();
+        let seal = |bytes: &[u8]| {
+            record.extend_from_slice(bytes);
+            Ok(bytes.len())
+        };
+        layer().write(&[IoSlice::new(&run)], usize::MAX, || true, seal).unwrap();
+        let mut room = [0; 1000];
+        let (first, last) = record.split_at(900);
+        socket.set_wake_up(1000).unwrap();
+        peer.write_all(first).unwrap();
+        // As if the kernel had made the socket readable before its limit.
+        while socket.held_bytes() < first.len() {
+            assert!(socket.read_now(&mut [IoSliceMut::new(&mut room)]).is_pending());
+        }
+        socket.set_wake_up(1000).unwrap();
+        let read = std::future::poll_fn(|cx| socket.poll_read(cx, &mut [IoSliceMut::new(&mut room)]));
+        let (read, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(10), read), async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            peer.write_all(last).unwrap();
+        });
+        assert_eq!(read.expect("it becomes readable").unwrap(), 1000);
     }
 
     #[tokio::test]

@@ -40,8 +40,6 @@ pub(super) struct RxChannel {
     /// ... and the time they took.
     busy: Duration,
     rate: RateEstimator,
-    /// The socket becomes readable when this much has arrived.
-    wake_up_bytes: u32,
     last_read: Time,
     /// The socket was empty in the middle of a run, and data has come without a break since. What
     /// is read now has just come. Bytes that had piled up before a read say nothing about the path.
@@ -85,7 +83,6 @@ impl RxChannel {
             busy_bytes: 0,
             busy: Duration::ZERO,
             rate: RateEstimator::default(),
-            wake_up_bytes: 1,
             last_read: now,
             caught_up: false,
             payload_bytes: 0,
@@ -166,11 +163,10 @@ impl RxChannel {
         self.caught_up = self.in_run();
     }
 
-    /// How much must have arrived before the socket should become readable, if that has changed.
-    pub(super) fn next_wake_up(&mut self, alone: bool) -> Option<u32> {
+    /// How much must have arrived before the socket should become readable.
+    pub(super) fn next_wake_up(&self, alone: bool) -> u32 {
         let left = self.run.map_or(0, |run| run.left);
-        let bytes = wake_up_bytes(self.rate.rate_bytes_s(), left, alone);
-        (bytes != std::mem::replace(&mut self.wake_up_bytes, bytes)).then_some(bytes)
+        wake_up_bytes(self.rate.rate_bytes_s(), left, alone)
     }
 
     /// The row of the next report for this channel, which has this id; `None` if there is no news.

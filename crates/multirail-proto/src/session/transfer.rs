@@ -185,12 +185,12 @@ impl Machine {
     /// A channel's socket is empty.
     ///
     /// `sleeps`: the receiver waits for the socket to become readable. Then this returns how many
-    /// bytes that should take, if the number has changed.
+    /// bytes that should take.
     pub fn handle_read_blocked(&mut self, channel: Channel, sleeps: bool) -> Option<u32> {
         let alone = self.channels.len() == 1;
         let rx = &mut self.channels[channel].rx;
         rx.set_empty();
-        if sleeps { rx.next_wake_up(alone) } else { None }
+        sleeps.then(|| rx.next_wake_up(alone))
     }
 
     /// Ends the message that is due, which is complete, and returns its length. If the sender
