@@ -12,6 +12,7 @@ pub mod pipeline;
 pub mod placement;
 pub mod rng;
 pub mod session;
+pub mod streams;
 pub mod striping;
 pub mod topology;
 pub mod units;

@@ -22,7 +22,8 @@
 //!   takes anything;
 //! - to receive, the driver asks for [`Machine::take_early`] and on each channel for
 //!   [`Machine::poll_receive`] and does what that says, until the message is complete
-//!   ([`Machine::finish_message`]); otherwise [`Machine::report_if_due`] follows;
+//!   ([`Machine::finish_message`]); otherwise [`Machine::report_if_due`] follows. A driver that does
+//!   not need messages in their order asks for [`Machine::take_overtaking`] as well;
 //! - at [`Machine::poll_timeout`], [`Machine::handle_timeout`] is called.
 //!
 //! # Sizes

@@ -122,11 +122,21 @@ impl Receiving {
     pub(super) fn finish_message(&mut self) -> (u64, bool) {
         let (total_bytes, confirm) = (self.ledger.bytes(), self.announced.confirm);
         self.next_message = self.next_message.wrapping_add(1);
+        while self.early.forget_taken(self.next_message) {
+            self.next_message = self.next_message.wrapping_add(1);
+        }
         self.announced = self.early.announced(self.next_message);
         self.begun = false;
         self.ledger = Ledger::default();
         self.reports.message_finished();
         (total_bytes, confirm)
+    }
+
+    /// A message that is complete before its turn.
+    pub(super) fn take_overtaking(&mut self) -> Option<Vec<u8>> {
+        let message = self.early.take_complete(self.next_message)?;
+        self.reports.message_finished();
+        Some(message)
     }
 
     /// A piece of the message that is due, from those that arrived early. It counts as placed.

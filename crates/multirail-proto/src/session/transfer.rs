@@ -152,6 +152,12 @@ impl Machine {
         self.receiving.take_early()
     }
 
+    /// A message that is complete while an earlier one is not, for users who do not need messages in
+    /// their order. It counts as received.
+    pub fn take_overtaking(&mut self) -> Option<Vec<u8>> {
+        self.receiving.take_overtaking()
+    }
+
     /// What to do next on a channel, to receive the message that is due.
     ///
     /// # Errors
