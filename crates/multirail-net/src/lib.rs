@@ -25,6 +25,7 @@ pub mod session;
 mod socket;
 pub mod stop;
 pub mod stream;
+pub mod streams;
 #[doc(hidden)]
 pub mod sync;
 mod tcp_info;

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// The options, for errors.
-const OPTIONS: &str = "root=DIR, ro, wo, programs, quota=SIZE and rate=RATE";
+const OPTIONS: &str = "root=DIR, ro, wo, programs, forward, quota=SIZE and rate=RATE";
 
 /// What a client may do. The default is everything.
 #[derive(Debug, Clone)]
@@ -19,6 +19,7 @@ pub struct Permissions {
     read: bool,
     write: bool,
     programs: bool,
+    forward: bool,
     quota: Option<Quota>,
     rate_limit: Option<RateLimit>,
 }
@@ -33,6 +34,8 @@ pub enum Right {
     Write,
     /// Start programs, if the server does that at all.
     Programs,
+    /// Reach targets through the server, if the server forwards connections at all.
+    Forward,
 }
 
 impl Permissions {
@@ -47,6 +50,7 @@ impl Permissions {
             Right::Read => self.read,
             Right::Write => self.write,
             Right::Programs => self.programs,
+            Right::Forward => self.forward,
         }
     }
 
@@ -63,6 +67,7 @@ impl Permissions {
             Right::Read => "the server lets this key write and not read",
             Right::Write => "the server lets this key read and not write",
             Right::Programs => "the server lets this key run no programs",
+            Right::Forward => "the server forwards no connections for this key",
         };
         Err(what.to_owned())
     }
@@ -95,17 +100,25 @@ impl Permissions {
 
 impl Default for Permissions {
     fn default() -> Self {
-        Self { below: PathBuf::new(), read: true, write: true, programs: true, quota: None, rate_limit: None }
+        Self {
+            below: PathBuf::new(),
+            read: true,
+            write: true,
+            programs: true,
+            forward: true,
+            quota: None,
+            rate_limit: None,
+        }
     }
 }
 
-/// Reads the options of a line: `root=DIR,ro,wo,programs,quota=SIZE,rate=RATE`. A value in quotes may have
+/// Reads the options of a line: `root=DIR,ro,wo,programs,forward,quota=SIZE,rate=RATE`. A value in quotes may have
 /// spaces and commas, and `\"` for a quote.
 impl FromStr for Permissions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut permissions = Self { programs: false, ..Self::default() };
+        let mut permissions = Self { programs: false, forward: false, ..Self::default() };
         let mut seen: Vec<String> = Vec::new();
         for option in split(text)? {
             let (name, value) = option.split_once('=').map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
@@ -126,7 +139,8 @@ impl FromStr for Permissions {
                 ("ro", None) => permissions.write = false,
                 ("wo", None) => permissions.read = false,
                 ("programs", None) => permissions.programs = true,
-                ("ro" | "wo" | "programs", Some(_)) => return Err(format!("`{name}` has no value")),
+                ("forward", None) => permissions.forward = true,
+                ("ro" | "wo" | "programs" | "forward", Some(_)) => return Err(format!("`{name}` has no value")),
                 _ => return Err(format!("`{name}` is no option; the options are {OPTIONS}")),
             }
             seen.push(name.to_owned());

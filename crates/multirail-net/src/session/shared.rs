@@ -4,13 +4,15 @@ use super::driver::SessionDriver;
 use super::mailbox::Mailbox;
 use crate::error::Result;
 use crate::handshake::Peer;
+use crate::payload::Sink;
 use crate::secure::authorized_keys::Client;
 use crate::sync::lock;
 use crate::traffic::{Counted, Entry, Part};
 use futures_util::task::AtomicWaker;
-use multirail_proto::session::{COPY_LIMIT_BYTES, Failure};
+use multirail_proto::session::{COPY_LIMIT_BYTES, Failure, Role};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A session's driver, and its waiting calls.
@@ -21,9 +23,9 @@ use tokio::sync::Notify;
 pub(crate) struct Shared {
     pub(super) mailbox: Arc<Mailbox>,
     /// Who the peer is.
-    pub(super) identity: Peer,
+    pub(crate) identity: Peer,
     /// What the peer may ask of this side.
-    pub(super) client: Client,
+    pub(crate) client: Client,
     driver: Mutex<SessionDriver>,
     pub(super) send_waker: AtomicWaker,
     pub(super) receive_waker: AtomicWaker,
@@ -31,6 +33,15 @@ pub(crate) struct Shared {
     /// Tells the maintenance task that a call returned before the kernel had room for all its data.
     pub(super) unsent: Arc<Notify>,
     pub(super) entry: Entry,
+}
+
+/// Where a message has arrived.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// In the sink: the message whose turn it was.
+    InSink,
+    /// Here: a message that overtook others.
+    Overtaking(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -103,6 +114,64 @@ impl Shared {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Sends messages while the session takes them: `make` makes each, in the empty buffer that its
+    /// argument gives, up to [`COPY_LIMIT_BYTES`], or returns `None` when there is nothing to send.
+    /// Ready then, or when the session has failed.
+    pub(crate) fn poll_send_all(
+        &self,
+        waker: &Waker,
+        make: &mut dyn FnMut(&mut dyn FnMut() -> Vec<u8>) -> Option<Vec<u8>>,
+    ) -> Poll<Result<()>> {
+        self.send_waker.register(waker);
+        let cx = &mut Context::from_waker(&self.both);
+        let mut driver = self.lock();
+        driver.take_joining();
+        driver.poll_control(cx)?;
+        loop {
+            driver.poll_transmit(cx, None);
+            driver.check()?;
+            if !driver.machine.can_begin(COPY_LIMIT_BYTES) {
+                return Poll::Pending;
+            }
+            let buffer = &mut || driver.machine.buffer(COPY_LIMIT_BYTES as usize);
+            let Some(message) = make(buffer) else { return Poll::Ready(Ok(())) };
+            driver.begin_message(message.len() as u64, Some(message), 1);
+        }
+    }
+
+    /// Receives a message, not necessarily the one whose turn it is. It is in `sink` if
+    /// [`Arrived::InSink`]; as long as this is pending, `sink` keeps what has arrived.
+    pub(crate) fn poll_recv_any(&self, waker: &Waker, sink: &mut dyn Sink) -> Poll<Result<Arrived>> {
+        self.receive_waker.register(waker);
+        let cx = &mut Context::from_waker(&self.both);
+        let mut driver = self.lock();
+        driver.check()?;
+        driver.take_joining();
+        driver.poll_control(cx)?;
+        if driver.poll_receive(cx, sink, false)?.is_ready() {
+            return Poll::Ready(Ok(Arrived::InSink));
+        }
+        match driver.machine.take_overtaking() {
+            Some(message) => Poll::Ready(Ok(Arrived::Overtaking(message))),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Fails with the session's error if it is over.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.lock().check()
+    }
+
+    /// Which side of the session this is.
+    pub(crate) fn role(&self) -> Role {
+        self.lock().machine.role()
+    }
+
+    /// The largest round trip of the session's channels.
+    pub(crate) fn largest_rtt(&self) -> Duration {
+        Duration::from_micros(self.lock().machine.largest_rtt_us().into())
     }
 
     /// Tells the peer that no more messages follow; ready when it has received all of them.
