@@ -8,13 +8,15 @@ pub mod server;
 
 #[cfg(feature = "files")]
 pub use multirail_files as files;
+#[cfg(feature = "forward")]
+pub use multirail_forward as forward;
 #[cfg(feature = "multicast")]
 pub use multirail_multicast as multicast;
 pub use multirail_net::{
     AuthorizedKeys, Channels, Client, Config, Connection, Error, Identity, IdentityError, KnownHosts, Permissions,
     PublicKey, RailFilter, RateLimit, Result, Session, Strategy, Stream, Token, TokenError, blocking, budget, error,
     pairing, payload, permissions, protocol, quota, rails, record, request, router, runtime, session, stop, stream,
-    token, traffic,
+    streams, token, traffic,
 };
 // For fuzz targets and tests of handshakes.
 #[doc(hidden)]

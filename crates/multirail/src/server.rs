@@ -44,6 +44,8 @@ pub struct Server {
     attendance: Option<Arc<multirail_multicast::attend::Attendance>>,
     #[cfg(feature = "pipeline")]
     filters: Option<multirail_pipeline::Filters>,
+    #[cfg(feature = "forward")]
+    forwards: Option<multirail_forward::AllowList>,
 }
 
 impl std::fmt::Debug for Server {
@@ -66,6 +68,8 @@ impl Server {
             attendance: None,
             #[cfg(feature = "pipeline")]
             filters: None,
+            #[cfg(feature = "forward")]
+            forwards: None,
         }
     }
 
@@ -120,6 +124,14 @@ impl Server {
         self
     }
 
+    /// Sets what the server connects to for clients; default nothing.
+    #[cfg(feature = "forward")]
+    #[must_use]
+    pub fn forwarding(mut self, allowed: multirail_forward::AllowList) -> Self {
+        self.forwards = Some(allowed);
+        self
+    }
+
     /// Serves until the listener fails or the server is [stopped](Server::stopped_by). `ready` is called once, with the address that the server
     /// listens on.
     ///
@@ -166,6 +178,15 @@ impl Server {
             let filters = self.filters.clone().unwrap_or_else(|| Filters::built_in(&self.root));
             let handler = PipelineHandler::new(filters, self.listen.session.clone()).memory_budget(self.memory.clone());
             router.register(PIPELINE_EDGE, Arc::new(handler.edges())).register(PIPELINE, Arc::new(handler))
+        };
+        #[cfg(feature = "forward")]
+        let router = {
+            use multirail_forward::{FORWARD, ForwardHandler};
+            let handler = match &self.forwards {
+                Some(allowed) => ForwardHandler::new(allowed.clone()),
+                None => ForwardHandler::refusing("start it with --allow-forward"),
+            };
+            router.register(FORWARD, Arc::new(handler))
         };
         #[cfg(feature = "bench")]
         let router = {

@@ -3,16 +3,19 @@
 
 pub mod bcast;
 pub mod bench;
+pub mod connect;
 pub mod copy_server;
 pub mod cp;
 pub mod doctor;
 pub mod fetch;
+pub mod forward;
 pub mod id;
 pub mod lab;
 pub mod pair;
 pub mod pipeline;
 pub mod place;
 pub mod rails;
+pub mod run;
 pub mod serve;
 pub mod token;
 

@@ -13,6 +13,7 @@ use anyhow::Context;
 use audit::Audit;
 use confine::{Confined, confine};
 use metrics::{Metrics, Requests};
+use multirail::forward::AllowList;
 use multirail::pipeline::Filters;
 use multirail::protocol::ProtocolName;
 use multirail::record::{Observer, Record};
@@ -55,6 +56,10 @@ pub struct ServeArgs {
     /// the user of this server
     #[arg(long)]
     allow_programs: bool,
+    /// Connect to TARGETS for clients of `multirail run`, `connect` and `forward`: own for this host's
+    /// addresses, ADDRESS or ADDRESS/BITS, with :PORT or :PORT-PORT behind it, separated by commas
+    #[arg(long, value_name = "TARGETS", num_args = 0..=1, require_equals = true, default_missing_value = "own")]
+    allow_forward: Option<AllowList>,
     /// The memory that benchmarks and waiting queries of clients use together, and the longest
     /// buffer of a pipeline
     #[arg(long, value_name = "SIZE", default_value = "1g", value_parser = multirail_proto::units::parse_size)]
@@ -153,6 +158,10 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let stop = Stop::new();
     let server = Server::new(listen, root.clone()).with_filters(filters).memory_limit(args.memory_limit);
     let server = server.max_sessions(args.max_sessions.get().into()).stopped_by(stop.clone());
+    let server = match args.allow_forward {
+        Some(allowed) => server.forwarding(allowed),
+        None => server,
+    };
     let metrics_address = metrics.as_ref().map(Metrics::address).transpose()?;
     if let Some(metrics) = metrics {
         metrics.answer(&requests, server.memory())?;

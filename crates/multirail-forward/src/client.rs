@@ -1,0 +1,127 @@
+//! The client's side: a session to a server that forwards connections.
+
+use crate::FORWARD;
+use crate::wire::{self, ForwardAnswer, ForwardRequest, Open, Opened};
+use multirail_net::session::Watch;
+use multirail_net::streams::{SessionStream, Streams};
+use multirail_net::{Config, Error, Session, request};
+use std::io;
+use std::net::SocketAddr;
+
+/// Why a connection could not be forwarded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// The server could not connect to the target: the system's error there.
+    #[error("the server cannot connect to {target}: {cause}")]
+    Target {
+        /// The target.
+        target: SocketAddr,
+        /// The system's error.
+        cause: io::Error,
+    },
+    /// The server does not let this client reach the target.
+    #[error("the server does not forward to {target}")]
+    NotAllowed {
+        /// The target.
+        target: SocketAddr,
+    },
+    /// The server forwards nothing for this client.
+    #[error("the server does not forward connections: {why}")]
+    Refused {
+        /// The server's reason.
+        why: String,
+    },
+    /// The session has failed.
+    #[error(transparent)]
+    Session(#[from] Error),
+    /// The stream has failed before the server answered.
+    #[error("the stream to the server: {0}")]
+    Stream(io::Error),
+}
+
+/// A session to a server that forwards connections.
+#[derive(Debug)]
+pub struct Forwarder {
+    streams: Streams,
+}
+
+impl Forwarder {
+    /// Connects to the server at `host`, as [`Session::connect`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Session::connect`]; [`ForwardError::Refused`] if the server forwards nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the attempt.
+    pub async fn connect(host: &str, config: Config) -> Result<Self, ForwardError> {
+        Self::over(Session::connect(host, config).await?).await
+    }
+
+    /// Uses a session that was made before, and on which no request is under way.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Forwarder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the session.
+    pub async fn over(mut session: Session) -> Result<Self, ForwardError> {
+        request::send_request(&mut session, FORWARD, &ForwardRequest).await?;
+        match request::receive(&mut session).await? {
+            ForwardAnswer::Ready => Ok(Self { streams: session.into_streams() }),
+            ForwardAnswer::Refused(why) => Err(ForwardError::Refused { why }),
+        }
+    }
+
+    /// Connects to `target` through the server. This takes one round trip more than the server's own
+    /// connection attempt.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError::Target`] with the error that the server's system gave;
+    /// [`ForwardError::NotAllowed`]; [`ForwardError::Session`] if the session is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future resets the stream.
+    pub async fn open(&self, target: SocketAddr) -> Result<SessionStream, ForwardError> {
+        let mut stream = self.streams.open()?;
+        wire::write(&mut stream, &Open { target }).await.map_err(ForwardError::Stream)?;
+        match wire::read(&mut stream).await.map_err(ForwardError::Stream)? {
+            Opened::Connected => Ok(stream),
+            Opened::NotAllowed => Err(ForwardError::NotAllowed { target }),
+            Opened::Failed { errno } => {
+                // Any other number would not be an error of a system call.
+                let errno = if (1..4096).contains(&errno) { errno } else { libc::EIO };
+                Err(ForwardError::Target { target, cause: io::Error::from_raw_os_error(errno) })
+            }
+        }
+    }
+
+    /// Whether the session is over.
+    pub fn is_over(&self) -> bool {
+        self.streams.is_over()
+    }
+
+    /// Reads the session's rails and counts.
+    pub fn watch(&self) -> &Watch {
+        self.streams.watch()
+    }
+
+    /// Ends the session when its last connection has ended.
+    ///
+    /// # Errors
+    ///
+    /// The error with which the session has failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the session.
+    pub async fn close(self) -> Result<(), ForwardError> {
+        Ok(self.streams.close().await?)
+    }
+}

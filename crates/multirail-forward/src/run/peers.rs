@@ -1,0 +1,157 @@
+//! Which server an address belongs to, and the session to it.
+
+use crate::client::{ForwardError, Forwarder};
+use multirail_net::{Config, DEFAULT_PORT, Session};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+/// How long a host that nobody named may take to answer on multirail's port.
+const PROBE_WITHIN: Duration = Duration::from_millis(300);
+/// How long an address without a server is left alone.
+const ABSENT_FOR: Duration = Duration::from_secs(60);
+/// How long the last bytes of connections may take when the program has ended.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long a named server that could not be reached is left alone.
+const FAILED_FOR: Duration = Duration::from_secs(2);
+
+/// The servers that forward connections, by the addresses of their hosts.
+///
+/// A server is named, or an address is asked on multirail's port ([`DEFAULT_PORT`]) when a program
+/// connects to it first. Addresses to which a session has a rail belong to its server as well: the peer
+/// has proven there that it has the session's secret.
+#[derive(Debug)]
+pub struct Peers {
+    config: Config,
+    probes: bool,
+    by_address: Mutex<HashMap<IpAddr, Arc<Peer>>>,
+}
+
+/// A server, or an address of which it is not known whether it has one.
+#[derive(Debug)]
+struct Peer {
+    /// Where its server is, as [`Session::connect`] takes it.
+    host: String,
+    is_named: bool,
+    state: tokio::sync::Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Unknown,
+    Connected(Arc<Forwarder>),
+    /// There is no server, or it does not forward.
+    Absent {
+        until: Instant,
+    },
+}
+
+/// What became of the search for a server.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The session to it.
+    Server(Arc<Forwarder>),
+    /// There is none, as was known.
+    None,
+    /// The attempt has failed just now.
+    Failed { host: String, error: ForwardError },
+}
+
+impl Peers {
+    /// Servers that are found by a probe of each address.
+    pub fn probing(config: Config) -> Self {
+        Self { config, probes: true, by_address: Mutex::default() }
+    }
+
+    /// These servers and no others, each as `HOST:PORT`.
+    ///
+    /// # Errors
+    ///
+    /// [`multirail_net::Error::Unreachable`] if a name cannot be resolved.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    pub async fn named(config: Config, hosts: &[String]) -> multirail_net::Result<Self> {
+        let mut by_address = HashMap::new();
+        for host in hosts {
+            let unreachable = |cause| multirail_net::Error::Unreachable { host: host.clone(), cause };
+            let addresses = tokio::net::lookup_host(host).await.map_err(unreachable)?;
+            let peer = Arc::new(Peer { host: host.clone(), is_named: true, state: State::Unknown.into() });
+            by_address.extend(addresses.map(|address| (address.ip().to_canonical(), peer.clone())));
+        }
+        Ok(Self { config, probes: false, by_address: by_address.into() })
+    }
+
+    /// The session to the server at `address`.
+    pub(super) async fn find(&self, address: IpAddr) -> Found {
+        let Some(peer) = self.peer(address) else { return Found::None };
+        let mut state = peer.state.lock().await;
+        match &*state {
+            State::Connected(forwarder) if !forwarder.is_over() => return Found::Server(forwarder.clone()),
+            State::Absent { until } if Instant::now() < *until => return Found::None,
+            _ => {}
+        }
+        let absent = |after| State::Absent { until: Instant::now() + after };
+        if !peer.is_named && !answers(SocketAddr::new(address, DEFAULT_PORT)).await {
+            *state = absent(ABSENT_FOR);
+            return Found::None;
+        }
+        match self.connect(&peer).await {
+            Ok(forwarder) => {
+                let forwarder = Arc::new(forwarder);
+                *state = State::Connected(forwarder.clone());
+                Found::Server(forwarder)
+            }
+            Err(error) => {
+                *state = absent(if peer.is_named { FAILED_FOR } else { ABSENT_FOR });
+                Found::Failed { host: peer.host.clone(), error }
+            }
+        }
+    }
+
+    fn peer(&self, address: IpAddr) -> Option<Arc<Peer>> {
+        let mut by_address = self.lock();
+        if let Some(peer) = by_address.get(&address) {
+            return Some(peer.clone());
+        }
+        if !self.probes {
+            return None;
+        }
+        let host = SocketAddr::new(address, DEFAULT_PORT).to_string();
+        let peer = Arc::new(Peer { host, is_named: false, state: State::Unknown.into() });
+        by_address.insert(address, peer.clone());
+        Some(peer)
+    }
+
+    async fn connect(&self, peer: &Arc<Peer>) -> Result<Forwarder, ForwardError> {
+        let session = Session::connect(&peer.host, self.config.clone()).await?;
+        let proven: Vec<IpAddr> = session.rails().iter().filter_map(|rail| Some(rail.addresses?.1.ip())).collect();
+        let forwarder = Forwarder::over(session).await?;
+        self.lock().extend(proven.into_iter().map(|address| (address.to_canonical(), peer.clone())));
+        Ok(forwarder)
+    }
+
+    /// Ends all sessions whose connections have ended.
+    pub(super) async fn close(&self) {
+        let peers: Vec<Arc<Peer>> = self.lock().drain().map(|(_, peer)| peer).collect();
+        for peer in peers {
+            let before = std::mem::replace(&mut *peer.state.lock().await, State::Unknown);
+            let State::Connected(forwarder) = before else { continue };
+            // A connection that still opens keeps it.
+            let Some(forwarder) = Arc::into_inner(forwarder) else { continue };
+            let _ = tokio::time::timeout(CLOSE_WITHIN, forwarder.close()).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Peer>>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether anything listens there.
+async fn answers(address: SocketAddr) -> bool {
+    matches!(tokio::time::timeout(PROBE_WITHIN, TcpStream::connect(address)).await, Ok(Ok(_)))
+}
