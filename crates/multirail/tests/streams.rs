@@ -1,7 +1,6 @@
 //! Many byte streams in one session over loopback: all of them get their own bytes, at the same time
 //! and on any number of channels, and they end as documented.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{bounded, pair, pattern, runtime};

@@ -35,6 +35,10 @@ pub(crate) struct Shared {
     pub(super) entry: Entry,
 }
 
+/// Makes a message of up to [`COPY_LIMIT_BYTES`] in the empty buffer that its argument gives; `None`
+/// when there is nothing to send.
+pub(crate) type MakeMessage<'a> = dyn FnMut(&mut dyn FnMut() -> Vec<u8>) -> Option<Vec<u8>> + 'a;
+
 /// Where a message has arrived.
 #[derive(Debug)]
 pub(crate) enum Arrived {
@@ -116,14 +120,9 @@ impl Shared {
         }
     }
 
-    /// Sends messages while the session takes them: `make` makes each, in the empty buffer that its
-    /// argument gives, up to [`COPY_LIMIT_BYTES`], or returns `None` when there is nothing to send.
-    /// Ready then, or when the session has failed.
-    pub(crate) fn poll_send_all(
-        &self,
-        waker: &Waker,
-        make: &mut dyn FnMut(&mut dyn FnMut() -> Vec<u8>) -> Option<Vec<u8>>,
-    ) -> Poll<Result<()>> {
+    /// Sends messages while the session takes them. Ready when there is nothing to send, or the session
+    /// has failed.
+    pub(crate) fn poll_send_all(&self, waker: &Waker, make: &mut MakeMessage<'_>) -> Poll<Result<()>> {
         self.send_waker.register(waker);
         let cx = &mut Context::from_waker(&self.both);
         let mut driver = self.lock();
