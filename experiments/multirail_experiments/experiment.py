@@ -18,6 +18,7 @@ from multirail_experiments.pipeline import measure as pipeline
 from multirail_experiments.pipeline import microscope
 from multirail_experiments.placement import measure as placement
 from multirail_experiments.plan import Plan, matches
+from multirail_experiments.programs import measure as programs
 
 # What `measures` of plan.toml names. Each has `measure(plan, multirail, quick, emit)`.
 MEASURERS = {
@@ -28,6 +29,7 @@ MEASURERS = {
     "multicast": multicast.measure,
     "pipeline": pipeline.measure,
     "placement": placement.measure,
+    "programs": programs.measure,
 }
 
 

@@ -3,6 +3,7 @@
 mod copy;
 mod member;
 mod session;
+mod streams;
 
 use multirail_proto::placement::Mac;
 use multirail_proto::placement::exchange::Exchange;
@@ -15,6 +16,7 @@ use multirail_proto::wire::{Control, Frame, MAX_HEAD_BYTES, MAX_PACKET_BYTES, Po
 pub use copy::copy;
 pub use member::member;
 pub use session::session;
+pub use streams::streams;
 
 /// A stream of frames: each takes some bytes and no more than there are, and what is decoded encodes to itself.
 pub fn frame(mut bytes: &[u8]) {

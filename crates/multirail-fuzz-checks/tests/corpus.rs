@@ -42,6 +42,11 @@ fn copies_of_filters() {
 }
 
 #[test]
+fn byte_streams() {
+    run("streams", checks::streams);
+}
+
+#[test]
 fn units() {
     run("units", checks::units);
 }

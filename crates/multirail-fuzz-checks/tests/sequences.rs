@@ -124,3 +124,41 @@ fn copies_of_filters_stay_within_their_rules() {
         checks::copy(&bytes);
     });
 }
+
+/// A frame of a byte stream, now and then cut or with a changed bit.
+fn stream_frame(rng: &mut Rng) -> Vec<u8> {
+    let length = rng.below(100);
+    let kind = [1, 1, 1, 1, 2, 3, rng.below(256) as u8][rng.below(7) as usize];
+    let payload = if kind == 1 { length as usize } else { 0 };
+    let mut frame = vec![kind, if kind == 1 { u8::from(rng.below(20) == 0) } else { 0 }];
+    frame.extend((payload as u16).to_le_bytes());
+    frame.extend(&number(rng, 6).to_le_bytes()[..6]);
+    let last = if kind == 3 { 0 } else { rng.below(4) * length };
+    frame.extend(&last.to_le_bytes()[..6]);
+    frame.extend(vec![7; payload]);
+    if rng.below(50) == 0 {
+        let at = rng.below(frame.len() as u64) as usize;
+        frame[at] ^= 1 << rng.below(8);
+    }
+    frame
+}
+
+#[test]
+fn byte_streams_stay_within_their_rules() {
+    for_seeds(300, |seed| {
+        let rng = &mut Rng::new(seed);
+        let mut bytes = Vec::new();
+        for _ in 0..STEPS {
+            let kind = rng.below(10) as u8;
+            match kind {
+                0..=4 => {
+                    let frame = stream_frame(rng);
+                    bytes.extend([kind, frame.len() as u8]);
+                    bytes.extend(frame);
+                }
+                _ => bytes.extend([kind, rng.below(256) as u8]),
+            }
+        }
+        checks::streams(&bytes);
+    });
+}
