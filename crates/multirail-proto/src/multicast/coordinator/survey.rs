@@ -9,6 +9,8 @@
 //!
 //! Round trips on idle links decide first. Sites that are near each other are told apart by the queues
 //! that the broadcast itself makes on the links between them: later rounds look at round trips beside it.
+//! A queue that is empty for a moment does not show that two sites are one, so these rounds only split
+//! clusters, unless the guess has each host alone.
 //! The root sends most, so the queue at its own port is in all of its round trips. Where all pairs are
 //! measured, the shortest of these is subtracted from each.
 //!
@@ -75,9 +77,9 @@ pub struct Survey {
     rtts_us: BTreeMap<(MemberId, MemberId), f64>,
     /// What the last round found, if that was another grouping than the one in force.
     candidate: Option<Vec<u32>>,
-    /// The clusters in force were told apart by queues. A queue that is empty for a moment does not show
-    /// that two sites are one, so later rounds only split clusters.
-    is_by_queues: bool,
+    /// Rounds beside the broadcast join clusters as well: the guess has each host alone, and nothing has
+    /// been found yet.
+    joins_by_queues: bool,
     timeout_us: Option<u64>,
     actions: VecDeque<SurveyAction>,
 }
@@ -105,10 +107,12 @@ impl Survey {
             asked: BTreeMap::new(),
             rtts_us: BTreeMap::new(),
             candidate: None,
-            is_by_queues: false,
+            joins_by_queues: false,
             timeout_us: None,
             actions: VecDeque::new(),
         };
+        let count = survey.clusters.iter().collect::<BTreeSet<_>>().len();
+        survey.joins_by_queues = count == survey.clusters.len();
         survey.measure(now_us);
         survey
     }
@@ -254,13 +258,14 @@ impl Survey {
         }
         let least_us = if is_quiet { RTT_STEP_US } else { LOADED_STEP_US };
         let found = grouping::split(hosts, &edges, RTT_STEP, least_us).map(|found| self.keep_unmeasured(found));
-        let found = found.map(|found| if self.is_by_queues { split_by_both(&self.clusters, &found) } else { found });
+        let joins = is_quiet || self.joins_by_queues;
+        let found = found.map(|found| if joins { found } else { split_by_both(&self.clusters, &found) });
         let decided = found.as_ref() == Some(&self.clusters);
         match found.filter(|_| !decided) {
             // Two rounds in a row have found the same.
             Some(found) if self.candidate.as_ref() == Some(&found) => {
                 self.candidate = None;
-                self.is_by_queues = !is_quiet;
+                self.joins_by_queues = false;
                 self.clusters.clone_from(&found);
                 self.actions.push_back(SurveyAction::Regroup(found));
             }

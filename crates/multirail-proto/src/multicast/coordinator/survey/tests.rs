@@ -137,6 +137,24 @@ proptest! {
     }
 
     #[test]
+    fn an_empty_queue_does_not_join_what_the_guess_tells_apart(
+        sizes in prop::collection::vec(2usize..20, 3..5),
+        seed: u64,
+    ) {
+        let of = in_turns(&sizes);
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, idle_from_us: 0, rng: Rng::new(seed) };
+        prop_assert_eq!(net.survey(&of, &[], seed).1, 0);
+    }
+
+    #[test]
+    fn hosts_that_are_alone_in_the_guess_are_joined(sizes in sizes(), seed: u64) {
+        let of = in_turns(&sizes);
+        let alone: Vec<u32> = (0..of.len() as u32).collect();
+        let mut net = Net { of: of.clone(), near_us: 100, far_us: 120, queue_us: 30_000, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
+        prop_assert_eq!(net.survey(&alone, &[], seed).0, numbered(&of));
+    }
+
+    #[test]
     fn hosts_that_do_not_answer_stay_with_their_neighbours(sizes in sizes(), seed: u64) {
         let of = in_turns(&sizes);
         let mut net = Net { of: of.clone(), near_us: 100, far_us: 20_000, queue_us: 0, root_us: 0, idle_from_us: u64::MAX, rng: Rng::new(seed) };
