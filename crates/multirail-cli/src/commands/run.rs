@@ -65,6 +65,7 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
         let pid = child.id() as libc::pid_t;
         let supervisor = Supervisor::new(installed, peers, args.require, tell(*printer))?;
         let mut supervised = tokio::spawn(supervisor.run());
+        let mut is_over = false;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
@@ -73,6 +74,13 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
                 _ = ended.recv() => continue,
                 _ = interrupts.recv() => continue,
                 _ = quits.recv() => continue,
+                result = &mut supervised, if !is_over => {
+                    is_over = true;
+                    if let Err(error) = result.context("the supervisor").and_then(|ended| Ok(ended?)) {
+                        printer.note(format!("warning: further connections of {name} fail: {error:#}"));
+                    }
+                    continue;
+                }
                 _ = terms.recv() => libc::SIGTERM,
                 _ = hangups.recv() => libc::SIGHUP,
             };
@@ -80,15 +88,12 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
             unsafe { libc::kill(pid, passed_on) };
         };
         // Children of the program may go on.
-        loop {
+        while !is_over {
             reap_orphans();
             tokio::select! {
                 _ = ended.recv() => {}
                 _ = interrupts.recv() => {}
-                result = &mut supervised => {
-                    result.context("the supervisor")??;
-                    break;
-                }
+                _ = &mut supervised => is_over = true,
                 _ = terms.recv() => break,
                 _ = hangups.recv() => break,
             }
