@@ -38,11 +38,15 @@ struct Net {
 
 impl Net {
     fn up(name: &str, rails: &[&str], serve: &[&str]) -> Option<Self> {
+        Self::on(name, &Topology::simple(&["h1", "h2"], rails).unwrap(), serve)
+    }
+
+    fn on(name: &str, topology: &Topology, serve: &[&str]) -> Option<Self> {
         if let Err(why) = Lab::supported() {
             skip(Requirement::Namespaces, why.to_string());
             return None;
         }
-        let lab = Lab::temporary(&Topology::simple(&["h1", "h2"], rails).unwrap()).unwrap();
+        let lab = Lab::temporary(topology).unwrap();
         let mut net = Self { children: Vec::new(), lab, place: Place::new(name) };
         net.place.token();
         let mut server = net.command("h2", &["--json", "serve", "--token-file", "token"]);
@@ -169,6 +173,37 @@ assert error_of(lambda: s.connect((a, 7000))) == 'EISCONN'
 }
 
 #[test]
+fn a_non_blocking_connect_returns_before_a_slow_target_answers() {
+    let text = "[[host]]\nname='h1'\n[[host]]\nname='h2'\n[[rail]]\nrate='100mbit'\ndelay='40ms'\n";
+    let topology = Topology::from_toml(text).unwrap();
+    let Some(net) = Net::on("slow", &topology, &["--allow-forward"]) else { return };
+    let script = "
+a = sys.argv[1]
+# The session is made before.
+socket.create_connection((a, 7000)).close()
+def begin(port):
+    s = socket.socket()
+    s.setblocking(False)
+    assert s.connect_ex((a, port)) == errno.EINPROGRESS
+    assert s.connect_ex((a, port)) in (errno.EALREADY, 0)
+    return s
+def end(s):
+    assert select.select([], [s], [], 20)[1], 'it waits for ever'
+    return s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+ones = [begin(7000) for _ in range(20)]
+for s in ones:
+    assert end(s) == 0
+    assert s.getpeername() == (a, 7000), s.getpeername()
+    assert s.getsockname()[0] == '127.0.0.1', 'it is forwarded'
+    s.setblocking(True)
+    s.sendall(b'x')
+    assert s.recv(1) == b'x'
+assert end(begin(9)) == errno.ECONNREFUSED
+";
+    passed(&net.python(&[], script, &[&net.address(0)]));
+}
+
+#[test]
 fn a_connection_that_the_target_resets_is_reset_for_the_program() {
     let Some(mut net) = Net::up("resets", &["1gbit"], &["--allow-forward"]) else { return };
     let server = "
@@ -287,6 +322,37 @@ assert t.getsockname()[0] != '127.0.0.1'
     run.stdout.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
     net.children[0].kill().unwrap();
     passed(&run.wait_with_output().unwrap());
+}
+
+#[test]
+fn a_killed_supervisor_resets_connections_and_later_ones_go_out_plainly() {
+    let Some(net) = Net::up("killed", &["1gbit"], &["--allow-forward"]) else { return };
+    let script = "
+import socket, sys
+s = socket.create_connection((sys.argv[1], 7000))
+s.sendall(b'x')
+assert s.recv(1) == b'x'
+print('connected', flush=True)
+try:
+    data = s.recv(1)
+    sys.exit(f'no reset: {data}')
+except ConnectionResetError:
+    pass
+for _ in range(3):
+    t = socket.create_connection((sys.argv[1], 7000))
+    assert t.getsockname()[0] != '127.0.0.1'
+    assert t.getpeername() == (sys.argv[1], 7000)
+print('passed', flush=True)
+";
+    let mut run = net.command("h1", &["run", "--token-file", "token", "--", "python3", "-c", script]);
+    let mut run = run.arg(net.address(0)).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = run.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 10]).unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "passed\n");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
@@ -34,6 +33,9 @@ thread_local! {
 ///
 /// Dropping the future resets both.
 pub async fn relay(connection: TcpStream, mut stream: SessionStream) -> io::Result<(u64, u64)> {
+    // If this process is killed, the program gets ECONNRESET, and does not take a lost connection for an
+    // ended one.
+    let _ = connection.set_zero_linger();
     let mut relay = Relay {
         connection: &connection,
         stream: &mut stream,
@@ -44,15 +46,11 @@ pub async fn relay(connection: TcpStream, mut stream: SessionStream) -> io::Resu
     let sent = (relay.to_stream.bytes, relay.to_connection.bytes);
     if let Err(error) = relayed {
         stream.reset(ResetCode::DROPPED);
-        // The program gets ECONNRESET, and does not take a lost connection for an ended one.
-        let _ = reset_at_close(&connection);
         return Err(error);
     }
+    // Bytes that the kernel has not sent yet are still sent.
+    socket2::SockRef::from(&connection).set_linger(None)?;
     Ok(sent)
-}
-
-fn reset_at_close(connection: &TcpStream) -> io::Result<()> {
-    socket2::SockRef::from(connection).set_linger(Some(Duration::ZERO))
 }
 
 struct Relay<'a> {

@@ -15,7 +15,10 @@
 //! without a supervisor. The filter therefore is no security boundary, and is not used as one.
 
 mod filter;
+mod guardian;
+mod listener;
 mod notification;
+mod parked;
 mod peers;
 mod process;
 mod sockaddr;

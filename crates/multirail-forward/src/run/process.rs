@@ -67,3 +67,18 @@ pub(super) fn shares_network(thread: libc::pid_t) -> bool {
     let own = namespace("self");
     own.is_some() && namespace(&thread.to_string()) == own
 }
+
+/// The state of a socket that is neither connected nor connects.
+pub(super) const TCP_CLOSE: u8 = 7;
+
+/// The state of a TCP socket, as the kernel numbers it.
+pub(super) fn tcp_state(socket: &socket2::Socket) -> Option<u8> {
+    // The first field of `struct tcp_info`.
+    let (mut state, mut length) = (0u8, 1 as libc::socklen_t);
+    // SAFETY: the kernel writes at most `length` bytes to the pointer, which is valid for one.
+    let failed = unsafe {
+        let socket = std::os::fd::AsRawFd::as_raw_fd(socket);
+        libc::getsockopt(socket, libc::SOL_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut length)
+    };
+    (failed == 0).then_some(state)
+}

@@ -1,12 +1,14 @@
 //! Answers the kernel's questions about a program's connections.
 
 use super::filter::{CONNECT, GETPEERNAME, Installed};
-use super::notification::{Answer, Notification, NotificationListener};
+use super::listener::NotificationListener;
+use super::notification::{Answer, Notification};
+use super::parked::{Parked, in_family, no_address};
 use super::peers::{Found, Peers};
-use super::process::{read_memory, shares_network, socket_of, write_memory};
+use super::process::{TCP_CLOSE, read_memory, shares_network, socket_of, tcp_state, write_memory};
 use super::sockaddr;
 use crate::allow::is_own;
-use crate::client::ForwardError;
+use crate::client::{ForwardError, Forwarder};
 use crate::relay::relay;
 use multirail_net::streams::SessionStream;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -14,8 +16,14 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
 
+/// How long a non-blocking `connect` may take for the target's answer. Then it returns `EINPROGRESS`.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How long a connection waits that the target has neither accepted nor refused: longer than the
+/// program's own attempt takes by default.
+const UNANSWERED: Duration = Duration::from_secs(150);
 /// Connections of programs that have reached the relay and were not accepted yet.
 const BACKLOG: i32 = 4096;
 
@@ -58,6 +66,15 @@ pub struct Supervisor {
 struct Waiting {
     stream: SessionStream,
     target: SocketAddr,
+}
+
+/// A call that a server's session takes over.
+struct Connecting {
+    socket: Socket,
+    /// The address as the program has it, and without the form that IPv6 has for IPv4.
+    named: SocketAddr,
+    target: SocketAddr,
+    forwarder: Arc<Forwarder>,
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -111,14 +128,8 @@ impl Supervisor {
         let accepting: Vec<_> = accepting.collect();
         while let Some(notification) = this.listener.next().await? {
             match notification.call {
-                CONNECT => {
-                    let this = this.clone();
-                    // Each in a task of its own: a slow target holds up one connection only.
-                    tokio::spawn(async move {
-                        let answer = this.connect(&notification).await;
-                        this.listener.answer(&notification, answer);
-                    });
-                }
+                // Each in a task of its own: a slow target holds up one connection only.
+                CONNECT => drop(tokio::spawn(this.clone().connect(notification))),
                 GETPEERNAME => this.listener.answer(&notification, this.name_peer(&notification)),
                 _ => this.listener.answer(&notification, Answer::Unchanged),
             }
@@ -128,31 +139,89 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn connect(&self, notification: &Notification) -> Answer {
+    async fn connect(self: Arc<Self>, notification: Notification) {
+        match self.target(&notification).await {
+            Ok(connecting) => self.forward(&notification, connecting).await,
+            Err(answer) => self.listener.answer(&notification, answer),
+        }
+    }
+
+    /// Where the call connects to, if a server forwards that; otherwise the answer.
+    async fn target(&self, notification: &Notification) -> Result<Connecting, Answer> {
         let [descriptor, address, length, ..] = notification.arguments;
         // The kernel names mistakes of the caller itself, such as a bad pointer.
-        let Some(named) = read_address(notification, address, length) else { return Answer::Unchanged };
+        let named = read_address(notification, address, length).ok_or(Answer::Unchanged)?;
         let target = SocketAddr::new(named.ip().to_canonical(), named.port());
         if is_own(target.ip()) || !shares_network(notification.thread) {
-            return Answer::Unchanged;
+            return Err(Answer::Unchanged);
         }
-        let Ok(socket) = socket_of(notification.thread, descriptor as i32) else { return Answer::Unchanged };
+        let socket = socket_of(notification.thread, descriptor as i32).map_err(|_| Answer::Unchanged)?;
         if !is_unconnected_tcp(&socket) || !self.listener.is_valid(notification) {
-            return Answer::Unchanged;
+            return Err(Answer::Unchanged);
         }
-        let (host, error) = match self.peers.find(target.ip()).await {
-            Found::None => return Answer::Unchanged,
-            Found::Failed { host, error } => (host, error),
-            Found::Server(forwarder) => match forwarder.open(target).await {
-                Ok(stream) => return self.take_over(&socket, named, target, stream),
-                Err(ForwardError::Target { cause, .. }) => {
-                    return Answer::Error(cause.raw_os_error().unwrap_or(libc::EIO));
-                }
-                Err(error) => (target.ip().to_string(), error),
-            },
-        };
-        (self.tell)(Outcome::Plain { target, host: &host, error: &error });
+        match self.peers.find(target.ip()).await {
+            Found::None => Err(Answer::Unchanged),
+            Found::Failed { host, error } => Err(self.plain(target, &host, &error)),
+            Found::Server(forwarder) => Ok(Connecting { socket, named, target, forwarder }),
+        }
+    }
+
+    /// The answer for a connection that should be forwarded and cannot be.
+    fn plain(&self, target: SocketAddr, host: &str, error: &ForwardError) -> Answer {
+        (self.tell)(Outcome::Plain { target, host, error });
         if self.requires { Answer::Error(libc::ENETUNREACH) } else { Answer::Unchanged }
+    }
+
+    async fn forward(self: &Arc<Self>, notification: &Notification, connecting: Connecting) {
+        let Connecting { socket, named, target, forwarder } = connecting;
+        // A connection that stands does not hold the session: its end waits for streams alone.
+        let mut opening = Box::pin(async move { forwarder.open(target).await });
+        let opened = match socket.nonblocking() {
+            Ok(true) => match tokio::time::timeout(PATIENCE, &mut opening).await {
+                Ok(opened) => opened,
+                Err(_) => match Parked::new(&socket, target.is_ipv4()) {
+                    Ok(parked) => {
+                        drop(socket);
+                        self.listener.answer(notification, Answer::Error(libc::EINPROGRESS));
+                        return self.complete(parked, named, target, opening.await).await;
+                    }
+                    Err(_) => return self.listener.answer(notification, Answer::Unchanged),
+                },
+            },
+            _ => opening.await,
+        };
+        let answer = match opened {
+            Ok(stream) => self.take_over(&socket, named, target, stream),
+            Err(ForwardError::Target { cause, .. }) => Answer::Error(cause.raw_os_error().unwrap_or(libc::EIO)),
+            Err(error) => self.plain(target, &target.ip().to_string(), &error),
+        };
+        self.listener.answer(notification, answer);
+    }
+
+    /// Connects a socket whose call has returned, or lets it be refused.
+    async fn complete(
+        self: &Arc<Self>,
+        parked: Parked,
+        named: SocketAddr,
+        target: SocketAddr,
+        opened: Result<SessionStream, ForwardError>,
+    ) {
+        let own = parked.own();
+        match opened {
+            Ok(stream) => {
+                lock(&self.targets).insert(own, named);
+                match parked.complete().await {
+                    Ok(connection) => self.relay(connection, Waiting { stream, target }, own).await,
+                    // The program has closed it meanwhile.
+                    Err(_) => drop(lock(&self.targets).remove(&own)),
+                }
+            }
+            Err(ForwardError::Target { cause, .. }) if cause.raw_os_error() == Some(libc::ETIMEDOUT) => {
+                tokio::time::sleep(UNANSWERED).await;
+                drop(parked);
+            }
+            Err(_) => drop(parked),
+        }
     }
 
     /// Connects the program's socket to the relay.
@@ -162,7 +231,7 @@ impl Supervisor {
                 Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
                 _ => {}
             }
-            socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("a socket without an address"))
+            socket.local_addr()?.as_socket().ok_or_else(no_address)
         });
         // A socket that is bound to a port cannot reach loopback. The call goes on as it was.
         let Ok(own) = connected else { return Answer::Unchanged };
@@ -176,10 +245,7 @@ impl Supervisor {
     fn relay_for(&self, socket: &Socket, named: SocketAddr) -> io::Result<SocketAddr> {
         let is_v4 = named.ip().to_canonical().is_ipv4();
         let relay = self.relays[usize::from(!is_v4)].local_addr()?;
-        Ok(match (socket.domain()?, relay.ip()) {
-            (Domain::IPV6, IpAddr::V4(v4)) => SocketAddr::new(v4.to_ipv6_mapped().into(), relay.port()),
-            _ => relay,
-        })
+        Ok(in_family(relay, socket.domain()?))
     }
 
     async fn accept(self: Arc<Self>, index: usize) {
@@ -188,22 +254,26 @@ impl Supervisor {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "accepting a program's connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 }
             };
             // Other programs of this host may connect as well; nothing waits for them.
-            let Some(Waiting { stream, target }) = lock(&self.waiting).remove(&own) else { continue };
-            (self.tell)(Outcome::Forwarded { target });
+            let Some(waiting) = lock(&self.waiting).remove(&own) else { continue };
             let this = self.clone();
-            tokio::spawn(async move {
-                let _ = connection.set_nodelay(true);
-                if let Err(error) = relay(connection, stream).await {
-                    tracing::debug!(%target, %error, "a forwarded connection");
-                }
-                lock(&this.targets).remove(&own);
-            });
+            tokio::spawn(async move { this.relay(connection, waiting, own).await });
         }
+    }
+
+    /// Relays a program's connection to its end.
+    async fn relay(&self, connection: TcpStream, waiting: Waiting, own: SocketAddr) {
+        let Waiting { stream, target } = waiting;
+        (self.tell)(Outcome::Forwarded { target });
+        let _ = connection.set_nodelay(true);
+        if let Err(error) = relay(connection, stream).await {
+            tracing::debug!(%target, %error, "a forwarded connection");
+        }
+        lock(&self.targets).remove(&own);
     }
 
     /// Answers `getpeername` of a forwarded connection.
@@ -239,10 +309,11 @@ fn read_address(notification: &Notification, address: u64, length: u64) -> Optio
     sockaddr::parse(&bytes[..length])
 }
 
+/// Whether this is a TCP socket that neither is connected nor connects.
 fn is_unconnected_tcp(socket: &Socket) -> bool {
     matches!(socket.r#type(), Ok(Type::STREAM))
         && matches!(socket.protocol(), Ok(Some(Protocol::TCP | Protocol::MPTCP)))
-        && socket.peer_addr().is_err()
+        && tcp_state(socket) == Some(TCP_CLOSE)
 }
 
 fn listen(address: IpAddr) -> io::Result<TcpListener> {
