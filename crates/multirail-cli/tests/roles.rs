@@ -286,7 +286,7 @@ fn roles_are_read_again() {
     let begun = served.place.multirail(&["serve", "--keys", "server", "--listen", "127.0.0.1:0"]).output().unwrap();
     refused(
         &begun,
-        "authorized_keys: line 1: `rw` is no option; the options are root=DIR, ro, wo, programs, quota=SIZE and rate=RATE",
+        "authorized_keys: line 1: `rw` is no option; the options are root=DIR, ro, wo, programs, forward, quota=SIZE and rate=RATE",
     );
 }
 

@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn bad_options_are_refused_with_what_is_allowed() {
         for (bad, why) in [
-            ("rw", "`rw` is no option; the options are root=DIR, ro, wo, programs, quota=SIZE and rate=RATE"),
-            ("forward", "`forward` is no option"),
+            ("rw", "`rw` is no option; the options are root=DIR, ro, wo, programs, forward, quota=SIZE and rate=RATE"),
+            ("forwards", "`forwards` is no option"),
             ("RO", "`RO` is no option"),
             ("ro,wo", "allow nothing"),
             ("wo,root=a,ro", "allow nothing"),

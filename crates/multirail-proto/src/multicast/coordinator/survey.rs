@@ -9,8 +9,8 @@
 //!
 //! Round trips on idle links decide first. Sites that are near each other are told apart by the queues
 //! that the broadcast itself makes on the links between them: later rounds look at round trips beside it.
-//! A queue that is empty for a moment does not show that two sites are one, so these rounds only split
-//! clusters, unless the guess has each host alone.
+//! A queue that is empty for a moment does not show that two sites are one, so these rounds join clusters
+//! only if the same measurements split others, or if the guess has each host alone.
 //! The root sends most, so the queue at its own port is in all of its round trips. Where all pairs are
 //! measured, the shortest of these is subtracted from each.
 //!
@@ -77,9 +77,10 @@ pub struct Survey {
     rtts_us: BTreeMap<(MemberId, MemberId), f64>,
     /// What the last round found, if that was another grouping than the one in force.
     candidate: Option<Vec<u32>>,
-    /// Rounds beside the broadcast join clusters as well: the guess has each host alone, and nothing has
-    /// been found yet.
-    joins_by_queues: bool,
+    /// The clusters in force are the guess, which has each host alone.
+    each_is_alone: bool,
+    /// The clusters in force were told apart by queues. Later rounds only split them.
+    is_by_queues: bool,
     timeout_us: Option<u64>,
     actions: VecDeque<SurveyAction>,
 }
@@ -107,12 +108,13 @@ impl Survey {
             asked: BTreeMap::new(),
             rtts_us: BTreeMap::new(),
             candidate: None,
-            joins_by_queues: false,
+            each_is_alone: false,
+            is_by_queues: false,
             timeout_us: None,
             actions: VecDeque::new(),
         };
         let count = survey.clusters.iter().collect::<BTreeSet<_>>().len();
-        survey.joins_by_queues = count == survey.clusters.len();
+        survey.each_is_alone = count == survey.clusters.len();
         survey.measure(now_us);
         survey
     }
@@ -258,14 +260,13 @@ impl Survey {
         }
         let least_us = if is_quiet { RTT_STEP_US } else { LOADED_STEP_US };
         let found = grouping::split(hosts, &edges, RTT_STEP, least_us).map(|found| self.keep_unmeasured(found));
-        let joins = is_quiet || self.joins_by_queues;
-        let found = found.map(|found| if joins { found } else { split_by_both(&self.clusters, &found) });
+        let found = found.map(|found| if is_quiet { found } else { self.without_mere_joins(found) });
         let decided = found.as_ref() == Some(&self.clusters);
         match found.filter(|_| !decided) {
             // Two rounds in a row have found the same.
             Some(found) if self.candidate.as_ref() == Some(&found) => {
                 self.candidate = None;
-                self.joins_by_queues = false;
+                (self.each_is_alone, self.is_by_queues) = (false, !is_quiet);
                 self.clusters.clone_from(&found);
                 self.actions.push_back(SurveyAction::Regroup(found));
             }
@@ -285,6 +286,13 @@ impl Survey {
             Stage::Loaded(round, _) => self.wait(now_us, round + 1),
             Stage::Over => {}
         }
+    }
+
+    /// What a round beside the broadcast has found, as far as queues can show it.
+    fn without_mere_joins(&self, found: Vec<u32>) -> Vec<u32> {
+        let split = split_by_both(&self.clusters, &found);
+        let splits_some = split != self.clusters && !self.is_by_queues;
+        if self.each_is_alone || splits_some { found } else { split }
     }
 
     /// Waits for a round beside the broadcast.
