@@ -219,6 +219,8 @@ mod tests {
         assert_eq!(rights("wo"), (false, true, false));
         assert_eq!(rights("programs"), (true, true, true));
         assert_eq!(rights("root=a"), (true, true, false), "a key with options needs `programs`");
+        let forwards = |text: &str| parse(text).has(Right::Forward);
+        assert!(forwards("ro,forward") && !forwards("ro") && !forwards("programs"), "as with `programs`");
         assert_eq!(parse("root=a/b,ro").below(), Path::new("a/b"));
         assert_eq!(
             parse(r#"ro,root="with a space, a comma and \"""#).below(),
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(parse("quota=2m").quota().unwrap().limit_bytes(), 2 << 20);
         assert_eq!(parse("rate=80mbit").rate_limit().unwrap().bytes_s(), Some(10_000_000));
         let all = Permissions::default();
-        assert!([Right::Read, Right::Write, Right::Programs].iter().all(|right| all.has(*right)));
+        assert!([Right::Read, Right::Write, Right::Programs, Right::Forward].iter().all(|right| all.has(*right)));
         assert!(all.below().as_os_str().is_empty() && all.quota().is_none() && all.rate_limit().is_none());
         all.reserve(u64::MAX).unwrap();
     }
