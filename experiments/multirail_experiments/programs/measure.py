@@ -4,8 +4,8 @@
     repeats   rounds; each measures every load with every line
     quick_bytes, quick_networks
 
-A rate is the bytes that the receiver has counted, over the time of the user's command, from its start to
-its end.
+A rate is the bytes that the receiver has counted, over the time of the user's command, from its
+start to its end.
 """
 
 import contextlib
