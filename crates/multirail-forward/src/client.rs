@@ -2,7 +2,6 @@
 
 use crate::FORWARD;
 use crate::wire::{self, ForwardAnswer, ForwardRequest, Open, Opened};
-use multirail_net::session::Watch;
 use multirail_net::streams::{SessionStream, Streams};
 use multirail_net::{Config, Error, Session, request};
 use std::io;
@@ -105,11 +104,6 @@ impl Forwarder {
     /// Whether the session is over.
     pub fn is_over(&self) -> bool {
         self.streams.is_over()
-    }
-
-    /// Reads the session's rails and counts.
-    pub fn watch(&self) -> &Watch {
-        self.streams.watch()
     }
 
     /// Ends the session when its last connection has ended.

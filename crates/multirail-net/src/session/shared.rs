@@ -23,9 +23,9 @@ use tokio::sync::Notify;
 pub(crate) struct Shared {
     pub(super) mailbox: Arc<Mailbox>,
     /// Who the peer is.
-    pub(crate) identity: Peer,
+    pub(super) identity: Peer,
     /// What the peer may ask of this side.
-    pub(crate) client: Client,
+    pub(super) client: Client,
     driver: Mutex<SessionDriver>,
     pub(super) send_waker: AtomicWaker,
     pub(super) receive_waker: AtomicWaker,

@@ -68,9 +68,7 @@ pub use session_stream::SessionStream;
 
 use self::core::{Core, Handle};
 use crate::error::{Error, Result};
-use crate::handshake::Peer;
-use crate::secure::authorized_keys::Client;
-use crate::session::{Session, Watch};
+use crate::session::Session;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -85,7 +83,6 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub struct Streams {
     handle: Arc<Handle>,
-    watch: Watch,
     done: watch::Receiver<bool>,
 }
 
@@ -93,7 +90,6 @@ impl Session {
     /// Uses the session for byte streams. The peer must do the same. Call it within the runtime that
     /// drives the session.
     pub fn into_streams(self) -> Streams {
-        let watch = self.watch();
         let (sender, receiver) = self.into_split();
         let core = Core::new(sender.shared);
         let (is_done, done) = watch::channel(false);
@@ -102,7 +98,7 @@ impl Session {
             task.run().await;
             let _ = is_done.send(true);
         });
-        Streams { handle: Arc::new(Handle { core }), watch, done }
+        Streams { handle: Arc::new(Handle { core }), done }
     }
 }
 
@@ -152,26 +148,6 @@ impl Streams {
         })
         .await?;
         Ok(SessionStream::new(self.handle.clone(), id))
-    }
-
-    /// How many streams are open.
-    pub fn count(&self) -> usize {
-        self.handle.core.lock().streams.count()
-    }
-
-    /// Who the peer is.
-    pub fn peer(&self) -> Peer {
-        self.handle.core.shared.identity
-    }
-
-    /// What this side knows of the peer, and what the peer may ask of it.
-    pub fn client(&self) -> &Client {
-        &self.handle.core.shared.client
-    }
-
-    /// Reads the session's rails and counts.
-    pub fn watch(&self) -> &Watch {
-        &self.watch
     }
 
     /// Whether the session is over.
