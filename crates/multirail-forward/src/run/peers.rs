@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// How long a host that nobody named may take to answer on multirail's port.
+/// How long a host that is not named may take to answer on multirail's port.
 const PROBE_WITHIN: Duration = Duration::from_millis(300);
 /// How long an address without a server is left alone.
 const ABSENT_FOR: Duration = Duration::from_secs(60);
