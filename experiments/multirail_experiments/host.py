@@ -1,12 +1,20 @@
-"""This machine: what it is, and the CPU time that is used on it."""
+"""This machine: what it is, the CPU time that is used on it, and whose turn it is to use it."""
 
+import contextlib
 import datetime
+import fcntl
 import os
 import pathlib
 import platform
 import subprocess
+import time
 
 from multirail_experiments.paths import HOME
+
+# A broadcast holds a lock on this file while it is measured.
+TURN_LOCK = pathlib.Path("/run/lock/multirail-experiments")
+# The kernel wakes the next holder within this time after a lock was released.
+HANDOVER_S = 0.2
 
 # Below this share of idle CPU time the CPU was the limit, not the network.
 BUSY_IDLE_SHARE = 0.10
@@ -14,6 +22,15 @@ BUSY_IDLE_SHARE = 0.10
 
 def is_limit(idle_share):
     return idle_share < BUSY_IDLE_SHARE
+
+
+@contextlib.contextmanager
+def turn():
+    """Waits until no other measurement and no `flock` holds this machine, and holds it."""
+    with open(TURN_LOCK, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    time.sleep(HANDOVER_S)
 
 
 class Cpu:

@@ -33,7 +33,7 @@ import subprocess
 import sys
 import time
 
-from multirail_experiments.host import Cpu
+from multirail_experiments.host import Cpu, turn
 from multirail_experiments.multicast import scenario
 from multirail_experiments.multicast.rails import network_of
 from multirail_experiments.plan import DEFAULT_REPEATS, size_bytes
@@ -201,12 +201,13 @@ def rows_of_point(plan, table, net, lines, name, size, quick):
     }
     failed = {}
     for repeat in range(repeats):
-        turn = repeat % max(len(lines), 1)
-        for line in lines[turn:] + lines[:turn]:
+        first = repeat % max(len(lines), 1)
+        for line in lines[first:] + lines[:first]:
             if line["name"] in failed or repeat >= line.get("repeats", repeats):
                 continue
             try:
-                one = broadcast(net, line, point, QUICK_LIMIT_S if quick else None)
+                with turn():
+                    one = broadcast(net, line, point, QUICK_LIMIT_S if quick else None)
             except (
                 RuntimeError,
                 OSError,
