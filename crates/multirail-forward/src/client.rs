@@ -5,7 +5,7 @@ use crate::wire::{self, ForwardAnswer, ForwardRequest, Open, Opened};
 use multirail_net::streams::{SessionStream, Streams};
 use multirail_net::{Config, Error, Session, request};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Why a connection could not be forwarded.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,7 @@ pub enum ForwardError {
 #[derive(Debug)]
 pub struct Forwarder {
     streams: Streams,
+    addresses: Vec<IpAddr>,
 }
 
 impl Forwarder {
@@ -69,9 +70,10 @@ impl Forwarder {
     ///
     /// Dropping the future ends the session.
     pub async fn over(mut session: Session) -> Result<Self, ForwardError> {
+        let addresses = session.rails().iter().filter_map(|rail| Some(rail.addresses?.1.ip().to_canonical())).collect();
         request::send_request(&mut session, FORWARD, &ForwardRequest).await?;
         match request::receive(&mut session).await? {
-            ForwardAnswer::Ready => Ok(Self { streams: session.into_streams() }),
+            ForwardAnswer::Ready => Ok(Self { streams: session.into_streams(), addresses }),
             ForwardAnswer::Refused(why) => Err(ForwardError::Refused { why }),
         }
     }
@@ -99,6 +101,12 @@ impl Forwarder {
                 Err(ForwardError::Target { target, cause: io::Error::from_raw_os_error(errno) })
             }
         }
+    }
+
+    /// The addresses of the server to which the session had a rail at its begin. The server has proven at
+    /// each that it has the session's secret.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
     }
 
     /// Whether the session is over.

@@ -18,6 +18,8 @@ pub enum Requirement {
     Namespaces,
     /// Permission to load BPF programs, and a kernel with type information for them.
     Bpf,
+    /// A writable file system of cgroups of version 2.
+    Cgroup2,
     /// Permission to mount a tmpfs.
     Tmpfs,
     /// The device /dev/fuse, and permission to mount file systems of programs with it.
@@ -55,6 +57,7 @@ impl fmt::Display for Requirement {
         match self {
             Requirement::Namespaces => f.write_str("namespaces"),
             Requirement::Bpf => f.write_str("bpf"),
+            Requirement::Cgroup2 => f.write_str("cgroup2"),
             Requirement::Tmpfs => f.write_str("tmpfs"),
             Requirement::Fuse => f.write_str("fuse"),
             Requirement::Netem => f.write_str("netem"),

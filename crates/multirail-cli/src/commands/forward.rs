@@ -6,30 +6,34 @@ use crate::interrupt;
 use crate::printer::Printer;
 use crate::usage::Usage;
 use anyhow::Context;
-use multirail::forward::{ForwardError, Forwarder, relay};
-use multirail::{Config, runtime};
+use multirail::forward::socks::{self, Route};
+use multirail::forward::{ForwardError, Peers, Via, relay};
+use multirail::runtime;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
 
-/// Forward a local port to a port of another host, over all rails
+/// Forward a local port to a port of another host, or to any by SOCKS, over all rails
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     multirail forward 5433 storage1:5432\n  \
-    multirail forward 5433 localhost:5432 --via storage1\n\n\
+    multirail forward 5433 localhost:5432 --via storage1\n  \
+    multirail forward --socks 1080\n\n\
     The server runs with --allow-forward. Names are resolved on this host; `localhost` is the server's own.")]
 pub struct ForwardArgs {
     /// The local port to listen on, on loopback unless an address is given
     #[arg(value_name = "[ADDR:]PORT", value_parser = listen_address)]
     listen: SocketAddr,
     /// The host and the port to forward to
-    #[arg(value_name = "HOST:PORT")]
-    target: String,
-    /// The server that connects to the target [default: the one on HOST]
+    #[arg(value_name = "HOST:PORT", required_unless_present = "socks")]
+    target: Option<String>,
+    /// Connect to whatever clients ask for by SOCKS5, instead of to one target
+    #[arg(long, conflicts_with = "target")]
+    socks: bool,
+    /// The server that connects to targets [default: the one on the target's host]
     #[arg(long, value_name = "SERVER[:PORT]")]
     via: Option<String>,
     #[command(flatten)]
@@ -39,7 +43,8 @@ pub struct ForwardArgs {
 #[derive(Serialize)]
 struct Ready {
     listening: SocketAddr,
-    target: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<SocketAddr>,
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -49,49 +54,54 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write PORT or ADDRESS:PORT, for example 5433 or [::1]:5433".to_owned())
 }
 
-/// The session to the server, opened again when it is over.
-struct Server {
-    host: String,
-    config: Config,
-    session: Mutex<Option<Arc<Forwarder>>>,
-}
-
-impl Server {
-    async fn session(&self) -> Result<Arc<Forwarder>, ForwardError> {
-        let mut session = self.session.lock().await;
-        if let Some(open) = session.as_ref().filter(|session| !session.is_over()) {
-            return Ok(open.clone());
-        }
-        let opened = Arc::new(Forwarder::connect(&self.host, self.config.clone()).await?);
-        *session = Some(opened.clone());
-        Ok(opened)
-    }
+/// Where accepted connections go.
+enum Destination {
+    One { target: SocketAddr, server: Via },
+    AsAsked(Route),
 }
 
 pub fn run(args: ForwardArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
-    let (host, port) = split_target(&args.target).map_err(Usage::of)?;
-    let server = host_address(args.via.as_deref().unwrap_or(host))?;
-    let server = Server { host: server, config: args.session.config()?, session: Mutex::default() };
+    let target = args.target.as_deref().map(split_target).transpose().map_err(Usage::of)?;
+    let config = args.session.config()?;
+    let server = args.via.as_deref().or(target.map(|(host, _)| host)).map(host_address).transpose()?;
+    let server = server.map(|host| Via::new(host, config.clone()));
     super::raise_file_limit();
     let interrupted = interrupt::listen()?;
-    runtime::block_on(async { Ok(forward(&args, server, resolve(host, port).await, printer, &interrupted).await) })??;
+    runtime::block_on(async {
+        let destination = match (target, server) {
+            (Some((host, port)), Some(server)) => {
+                resolve(host, port).await.map(|target| Destination::One { target, server })
+            }
+            (_, Some(server)) => Ok(Destination::AsAsked(Route::Via(server))),
+            (_, None) => Ok(Destination::AsAsked(Route::Peers(Peers::probing(config)))),
+        };
+        Ok(forward(args.listen, destination, printer, &interrupted).await)
+    })??;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn forward(
-    args: &ForwardArgs,
-    server: Server,
-    target: anyhow::Result<SocketAddr>,
+    listen: SocketAddr,
+    destination: anyhow::Result<Destination>,
     printer: &Printer,
     interrupted: &tokio::sync::Notify,
 ) -> anyhow::Result<()> {
-    let target = target?;
+    let destination = destination?;
     // A server that cannot be reached, or does not forward, is an error now and not later.
-    server.session().await?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
-    let ready = Ready { listening: listener.local_addr()?, target };
-    printer.row(&ready, |r| format!("forwarding {} to {} by the server at {}", r.listening, r.target, server.host));
-    let (server, printer) = (Arc::new(server), *printer);
+    if let Destination::One { server, .. } | Destination::AsAsked(Route::Via(server)) = &destination {
+        server.session().await?;
+    }
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
+    let listening = listener.local_addr()?;
+    match &destination {
+        Destination::One { target, server } => printer.row(&Ready { listening, target: Some(*target) }, |_| {
+            format!("forwarding {listening} to {target} by the server at {}", server.host())
+        }),
+        Destination::AsAsked(_) => {
+            printer.row(&Ready { listening, target: None }, |_| format!("serving SOCKS5 on {listening}"));
+        }
+    }
+    let (destination, printer) = (Arc::new(destination), *printer);
     loop {
         let connection = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -104,16 +114,22 @@ async fn forward(
             },
             () = interrupted.notified() => return Ok(()),
         };
-        let server = server.clone();
+        let destination = destination.clone();
         tokio::spawn(async move {
-            if let Err(error) = forward_one(&server, target, connection).await {
+            let forwarded = match &*destination {
+                Destination::One { target, server } => {
+                    forward_one(server, *target, connection).await.map_err(|error| error.to_string())
+                }
+                Destination::AsAsked(route) => socks::serve(connection, route).await.map_err(|error| error.to_string()),
+            };
+            if let Err(error) = forwarded {
                 printer.note(format!("warning: a connection was not forwarded: {error}"));
             }
         });
     }
 }
 
-async fn forward_one(server: &Server, target: SocketAddr, connection: TcpStream) -> Result<(), ForwardError> {
+async fn forward_one(server: &Via, target: SocketAddr, connection: TcpStream) -> Result<(), ForwardError> {
     let opened = match server.session().await {
         Ok(session) => session.open(target).await,
         Err(error) => Err(error),

@@ -19,11 +19,9 @@ mod guardian;
 mod listener;
 mod notification;
 mod parked;
-mod peers;
 mod process;
 mod sockaddr;
 mod supervisor;
 
 pub use filter::{Installed, install};
-pub use peers::Peers;
 pub use supervisor::{Outcome, Supervisor};

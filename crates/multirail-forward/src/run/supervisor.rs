@@ -4,17 +4,18 @@ use super::filter::{CONNECT, GETPEERNAME, Installed};
 use super::listener::NotificationListener;
 use super::notification::{Answer, Notification};
 use super::parked::{Parked, in_family, no_address};
-use super::peers::{Found, Peers};
 use super::process::{TCP_CLOSE, read_memory, shares_network, socket_of, tcp_state, write_memory};
 use super::sockaddr;
 use crate::allow::is_own;
 use crate::client::{ForwardError, Forwarder};
+use crate::loopback;
+use crate::peers::{Found, Peers};
 use crate::relay::relay;
 use multirail_net::streams::SessionStream;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Protocol, Socket, Type};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,8 +25,6 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// How long a connection waits that the target has neither accepted nor refused: longer than the
 /// program's own attempt takes by default.
 const UNANSWERED: Duration = Duration::from_secs(150);
-/// Connections of programs that have reached the relay and were not accepted yet.
-const BACKLOG: i32 = 4096;
 
 /// What became of a connection, for the user.
 #[derive(Debug)]
@@ -101,10 +100,7 @@ impl Supervisor {
         Ok(Self {
             listener: NotificationListener::new(installed.receive()?)?,
             peers,
-            relays: [
-                listen(Ipv4Addr::LOCALHOST.into())?,
-                listen(Ipv6Addr::LOCALHOST.into()).or_else(|_| listen(Ipv4Addr::LOCALHOST.into()))?,
-            ],
+            relays: loopback::listeners()?,
             requires,
             tell: Box::new(tell),
             waiting: Mutex::default(),
@@ -314,14 +310,6 @@ fn is_unconnected_tcp(socket: &Socket) -> bool {
     matches!(socket.r#type(), Ok(Type::STREAM))
         && matches!(socket.protocol(), Ok(Some(Protocol::TCP | Protocol::MPTCP)))
         && tcp_state(socket) == Some(TCP_CLOSE)
-}
-
-fn listen(address: IpAddr) -> io::Result<TcpListener> {
-    let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -22,6 +22,7 @@ use multirail::session::ListenConfig;
 use multirail::stop::Stop;
 use multirail::{Token, server, token};
 use serde::Serialize;
+pub use service::notify_ready;
 use service::{Attendant, Reload, passed_listener};
 use std::io::{BufRead, Read};
 use std::net::SocketAddr;
@@ -183,7 +184,7 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
                     if r.token { "clients with the token or a known key" } else { "clients with a known key" };
                 format!("serving {} to {clients} on {}", r.root.display(), r.listening)
             });
-            service::notify_ready();
+            notify_ready();
         });
         let ended = async {
             match stdin_ended {

@@ -1,7 +1,10 @@
 //! Connections of programs that know nothing of multirail, through a session between two hosts of a lab.
 
+mod cgroup;
 #[allow(dead_code)]
+#[path = "../common/mod.rs"]
 mod common;
+mod socks;
 
 use common::{MULTIRAIL, Place, keys, listening, stderr};
 use multirail_lab::{Lab, Topology};
@@ -60,7 +63,11 @@ impl Net {
 
     /// Starts the program on `h2`.
     fn echo(&mut self, address: &str, port: &str) {
-        let mut python = self.lab.command("h2", "python3").unwrap();
+        self.echo_on("h2", address, port);
+    }
+
+    fn echo_on(&mut self, host: &str, address: &str, port: &str) {
+        let mut python = self.lab.command(host, "python3").unwrap();
         let mut child = python.args(["-c", ECHO, address, port]).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();

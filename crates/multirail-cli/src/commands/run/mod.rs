@@ -1,9 +1,12 @@
 //! `multirail run`.
 
+mod cgroup;
+
 use super::{SessionArgs, with_port};
 use crate::printer::Printer;
 use anyhow::Context;
-use multirail::forward::run::{Outcome, Peers, Supervisor, install};
+use multirail::forward::run::{Outcome, Supervisor, install};
+use multirail::forward::{Peers, Via};
 use multirail::server;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -19,9 +22,11 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     multirail run --token-file token -- iperf3 -c storage1\n  \
-    multirail run --peers storage1 -- rsync -a results rsync://storage1/data/\n\n\
+    multirail run --peers storage1 -- rsync -a results rsync://storage1/data/\n  \
+    sudo multirail run --peers storage1 --cgroup /sys/fs/cgroup/multirail.slice\n\n\
     Connections to hosts that run `multirail serve --allow-forward` go through a session with that host, all others\n\
-    are untouched. It needs no root. The connections of the program's children are taken over as well.")]
+    are untouched. It needs no root. The connections of the program's children are taken over as well.\n\
+    With --cgroup, it takes over the connections of programs that run already, until it is ended.")]
 pub struct RunArgs {
     /// The servers, separated by commas [default: each host that the program connects to is asked
     /// once on port 7717]
@@ -31,26 +36,31 @@ pub struct RunArgs {
     /// is
     #[arg(long)]
     require: bool,
+    /// Take over the connections of all processes in this cgroup instead of those of a program; needs
+    /// root
+    #[arg(long, value_name = "DIR", requires = "peers", conflicts_with_all = ["command", "require"])]
+    cgroup: Option<PathBuf>,
     #[command(flatten)]
     session: SessionArgs,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required_unless_present = "cgroup", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let config = args.session.config()?;
+    let peers: Vec<String> = args.peers.iter().map(|host| with_port(host, server::DEFAULT_PORT)).collect();
+    if let Some(cgroup) = &args.cgroup {
+        return cgroup::run(cgroup, peers.into_iter().map(|host| Via::new(host, config.clone())).collect(), printer);
+    }
     let name = args.command[0].to_string_lossy().into_owned();
     refuse_setuid(&args.command[0])?;
     super::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
     let code = runtime.block_on(async {
-        let peers = match args.peers.is_empty() {
-            true => Peers::probing(config),
-            false => {
-                let hosts: Vec<String> = args.peers.iter().map(|host| with_port(host, server::DEFAULT_PORT)).collect();
-                Peers::named(config, &hosts).await?
-            }
+        let peers = match peers.as_slice() {
+            [] => Peers::probing(config),
+            hosts => Peers::named(config, hosts).await?,
         };
         let mut command = Command::new(&args.command[0]);
         command.args(&args.command[1..]);

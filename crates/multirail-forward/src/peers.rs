@@ -1,7 +1,7 @@
 //! Which server an address belongs to, and the session to it.
 
 use crate::client::{ForwardError, Forwarder};
-use multirail_net::{Config, DEFAULT_PORT, Session};
+use multirail_net::{Config, DEFAULT_PORT};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub struct Peers {
 /// A server, or an address of which it is not known whether it has one.
 #[derive(Debug)]
 struct Peer {
-    /// Where its server is, as [`Session::connect`] takes it.
+    /// Where its server is, as [`Forwarder::connect`] takes it.
     host: String,
     is_named: bool,
     state: tokio::sync::Mutex<State>,
@@ -50,7 +50,7 @@ enum State {
 
 /// What became of the search for a server.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// The session to it.
     Server(Arc<Forwarder>),
     /// There is none, as was known.
@@ -86,7 +86,7 @@ impl Peers {
     }
 
     /// The session to the server at `address`.
-    pub(super) async fn find(&self, address: IpAddr) -> Found {
+    pub(crate) async fn find(&self, address: IpAddr) -> Found {
         let Some(peer) = self.peer(address) else { return Found::None };
         let mut state = peer.state.lock().await;
         match &*state {
@@ -127,15 +127,13 @@ impl Peers {
     }
 
     async fn connect(&self, peer: &Arc<Peer>) -> Result<Forwarder, ForwardError> {
-        let session = Session::connect(&peer.host, self.config.clone()).await?;
-        let proven: Vec<IpAddr> = session.rails().iter().filter_map(|rail| Some(rail.addresses?.1.ip())).collect();
-        let forwarder = Forwarder::over(session).await?;
-        self.lock().extend(proven.into_iter().map(|address| (address.to_canonical(), peer.clone())));
+        let forwarder = Forwarder::connect(&peer.host, self.config.clone()).await?;
+        self.lock().extend(forwarder.addresses().iter().map(|address| (*address, peer.clone())));
         Ok(forwarder)
     }
 
     /// Ends all sessions whose connections have ended.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let peers: Vec<Arc<Peer>> = self.lock().drain().map(|(_, peer)| peer).collect();
         for peer in peers {
             let before = std::mem::replace(&mut *peer.state.lock().await, State::Unknown);

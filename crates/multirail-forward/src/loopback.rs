@@ -1,0 +1,23 @@
+//! Where relays wait for the connections of programs.
+
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use tokio::net::TcpListener;
+
+/// Connections of programs that have reached the relay and were not accepted yet.
+const BACKLOG: i32 = 4096;
+
+/// Listeners on loopback for connections of each family. Without IPv6, both are of IPv4.
+pub(crate) fn listeners() -> io::Result<[TcpListener; 2]> {
+    let v6 = listen(Ipv6Addr::LOCALHOST.into()).or_else(|_| listen(Ipv4Addr::LOCALHOST.into()))?;
+    Ok([listen(Ipv4Addr::LOCALHOST.into())?, v6])
+}
+
+fn listen(address: IpAddr) -> io::Result<TcpListener> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
