@@ -102,7 +102,7 @@ fn bytes_of_other_programs_are_refused() {
     let (runtime, token) = (runtime(), token());
     for_seeds(200, |seed| {
         let mut rng = Rng::new(seed);
-        let length = rng.below(400) as usize;
+        let length = 1 + rng.below(400) as usize;
         let bytes = pattern(rng.next_u64(), length);
         let (admitted, _) = runtime.block_on(door(Some(&token), &bytes));
         let error = admitted.expect_err("random bytes are let in");
@@ -115,6 +115,9 @@ fn bytes_of_other_programs_are_refused() {
             assert_says(&admitted.unwrap_err(), &["does not speak multirail"]);
             assert!(answer.is_empty(), "another program is told nothing");
         }
+        // A health check sends nothing, and is no program that speaks something else.
+        let (admitted, _) = door(Some(&token), &[]).await;
+        assert!(matches!(admitted, Err(Error::Closed)), "{admitted:?}");
     });
 }
 
