@@ -168,11 +168,16 @@ int connected(struct bpf_sock_ops *ops)
 	return 1;
 }
 
+/* Returns the target of a socket that is connected to the relay; NULL for others. */
+static __always_inline struct endpoint *target_of(struct bpf_sock_addr *ctx)
+{
+	return ctx->sk ? bpf_sk_storage_get(&targets, ctx->sk, NULL, 0) : NULL;
+}
+
 SEC("cgroup/getpeername4")
 int getpeername4(struct bpf_sock_addr *ctx)
 {
-	struct bpf_sock *sk = ctx->sk;
-	struct endpoint *target = sk ? bpf_sk_storage_get(&targets, sk, NULL, 0) : NULL;
+	struct endpoint *target = target_of(ctx);
 
 	if (target) {
 		ctx->user_ip4 = target->address.words[3];
@@ -184,8 +189,7 @@ int getpeername4(struct bpf_sock_addr *ctx)
 SEC("cgroup/getpeername6")
 int getpeername6(struct bpf_sock_addr *ctx)
 {
-	struct bpf_sock *sk = ctx->sk;
-	struct endpoint *target = sk ? bpf_sk_storage_get(&targets, sk, NULL, 0) : NULL;
+	struct endpoint *target = target_of(ctx);
 
 	if (target) {
 		ctx->user_ip6[0] = target->address.words[0];

@@ -3,15 +3,31 @@
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use tokio::net::TcpListener;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Connections of programs that have reached the relay and were not accepted yet.
 const BACKLOG: i32 = 4096;
+/// How long a listener rests after an error, which is mostly that this process has too many open files.
+const REST: Duration = Duration::from_millis(10);
 
 /// Listeners on loopback for connections of each family. Without IPv6, both are of IPv4.
 pub(crate) fn listeners() -> io::Result<[TcpListener; 2]> {
     let v6 = listen(Ipv6Addr::LOCALHOST.into()).or_else(|_| listen(Ipv4Addr::LOCALHOST.into()))?;
     Ok([listen(Ipv4Addr::LOCALHOST.into())?, v6])
+}
+
+/// The next connection of a program, and the address of the program's socket. It is cancel-safe.
+pub(crate) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((connection, own)) => return (connection, SocketAddr::new(own.ip().to_canonical(), own.port())),
+            Err(error) => {
+                tracing::warn!(%error, "accepting a program's connection");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
 }
 
 fn listen(address: IpAddr) -> io::Result<TcpListener> {

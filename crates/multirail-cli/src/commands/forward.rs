@@ -30,7 +30,7 @@ pub struct ForwardArgs {
     /// The host and the port to forward to
     #[arg(value_name = "HOST:PORT", required_unless_present = "socks")]
     target: Option<String>,
-    /// Connect to whatever clients ask for by SOCKS5, instead of to one target
+    /// Serve SOCKS5: each client names its target
     #[arg(long, conflicts_with = "target")]
     socks: bool,
     /// The server that connects to targets [default: the one on the target's host]

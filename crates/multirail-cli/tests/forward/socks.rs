@@ -3,9 +3,9 @@
 use super::{Net, listening, passed};
 use std::process::Stdio;
 
-/// Connects by SOCKS5, sends, and expects the same back: to argv[1], of the address type argv[2].
+/// Connects by SOCKS5 to the host argv[1] and the port argv[2], sends, and expects the same back.
 const CLIENT: &str = "
-import ipaddress, socket, sys
+import socket, sys
 host, port = sys.argv[1], int(sys.argv[2])
 s = socket.create_connection(('127.0.0.1', 7100))
 s.sendall(b'\\x05\\x01\\x00')

@@ -51,7 +51,7 @@ impl CgroupRelay {
     ///
     /// # Errors
     ///
-    /// If this kernel or this user cannot do that, or `path` is not another process's cgroup.
+    /// If this kernel or this user cannot do that, `path` is no cgroup, or this process is in it.
     pub fn attach(path: &Path) -> Result<Self, CgroupError> {
         let open = |cause| CgroupError::Open { path: path.to_owned(), cause };
         let cgroup = File::open(path).map_err(open)?;
@@ -66,7 +66,7 @@ impl CgroupRelay {
         Ok(Self { redirect: Redirect::attach(&cgroup, [port4, port6])?, listeners, sessions: RwLock::default() })
     }
 
-    /// Relays for ever. `tell` is called with a server's name when its state changes; `is_ready` once,
+    /// Relays until the future is dropped. `tell` is called with a server's name when its state changes; `is_ready` once,
     /// when each server has been connected or could not be.
     ///
     /// # Cancel safety
@@ -149,18 +149,10 @@ impl CgroupRelay {
         let mut relays = JoinSet::new();
         loop {
             let (connection, own) = tokio::select! {
-                accepted = self.listeners[index].accept() => match accepted {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        tracing::warn!(%error, "accepting a connection");
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        continue;
-                    }
-                },
+                accepted = loopback::accept(&self.listeners[index]) => accepted,
                 Some(_) = relays.join_next() => continue,
             };
             // Other programs of this host may connect as well; nothing was redirected then.
-            let own = SocketAddr::new(own.ip().to_canonical(), own.port());
             let Some(target) = self.redirect.take_target(own) else { continue };
             relays.spawn(self.clone().relay(connection, target));
         }

@@ -246,14 +246,7 @@ impl Supervisor {
 
     async fn accept(self: Arc<Self>, index: usize) {
         loop {
-            let (connection, own) = match self.relays[index].accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "accepting a program's connection");
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                    continue;
-                }
-            };
+            let (connection, own) = loopback::accept(&self.relays[index]).await;
             // Other programs of this host may connect as well; nothing waits for them.
             let Some(waiting) = lock(&self.waiting).remove(&own) else { continue };
             let this = self.clone();

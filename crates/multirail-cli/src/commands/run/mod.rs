@@ -26,7 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
     sudo multirail run --peers storage1 --cgroup /sys/fs/cgroup/multirail.slice\n\n\
     Connections to hosts that run `multirail serve --allow-forward` go through a session with that host, all others\n\
     are untouched. It needs no root. The connections of the program's children are taken over as well.\n\
-    With --cgroup, it takes over the connections of programs that run already, until it is ended.")]
+    With --cgroup, it takes over the connections of programs that run already, until it gets a signal. This needs root.")]
 pub struct RunArgs {
     /// The servers, separated by commas [default: each host that the program connects to is asked
     /// once on port 7717]
