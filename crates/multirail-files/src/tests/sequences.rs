@@ -196,19 +196,18 @@ fn any_sequence_of_items_is_stored_whole_or_refused() {
                         break;
                     }
                 }
+                sent.notify_one();
             };
-            // One that does not read its replies holds up its own copy, and nothing else.
+            // One that does not read its replies holds up its own copy, and nothing else. The content of a refused file
+            // may read as thousands of items that ask for one.
             let read_replies = async {
                 while receiver.recv_into(&mut VecSink::new(1 << 20)).await.is_ok() {}
-                std::future::pending::<()>().await
             };
             // A receiver that has given the session up keeps it open and takes nothing more.
             tokio::select! {
-                () = send_all => {}
-                () = read_replies => {}
+                _ = async { tokio::join!(send_all, read_replies) } => {}
                 () = ended.notified() => {}
             }
-            sent.notify_one();
             Ok(())
         };
         let to = temp.0.join("to");
