@@ -200,9 +200,7 @@ fn any_sequence_of_items_is_stored_whole_or_refused() {
             };
             // One that does not read its replies holds up its own copy, and nothing else. The content of a refused file
             // may read as thousands of items that ask for one.
-            let read_replies = async {
-                while receiver.recv_into(&mut VecSink::new(1 << 20)).await.is_ok() {}
-            };
+            let read_replies = async { while receiver.recv_into(&mut VecSink::new(1 << 20)).await.is_ok() {} };
             // A receiver that has given the session up keeps it open and takes nothing more.
             tokio::select! {
                 _ = async { tokio::join!(send_all, read_replies) } => {}

@@ -22,6 +22,8 @@ mod methods;
 mod outcome;
 mod queue;
 #[cfg(test)]
+mod recruit_tests;
+#[cfg(test)]
 mod regroup_tests;
 mod scenario;
 mod sessions;

@@ -15,15 +15,25 @@ const MAX_FETCHERS: usize = 8;
 /// with 10 clusters, where eight hosts are better, and with 30, where four are.
 const FEW_CLUSTERS: usize = 16;
 
+/// Whether more hosts that fetch make a group slower.
+pub(super) fn has_many_clusters(members: &Members) -> bool {
+    members.clusters().len() > FEW_CLUSTERS
+}
+
 /// The most hosts that fetch of a cluster with `hosts`: an eighth, within the limits.
 pub(super) fn most(members: &Members, hosts: usize) -> usize {
-    let most = if members.clusters().len() <= FEW_CLUSTERS { MAX_FETCHERS } else { MIN_FETCHERS };
+    let most = if has_many_clusters(members) { MIN_FETCHERS } else { MAX_FETCHERS };
     (hosts / 8).clamp(MIN_FETCHERS, most)
 }
 
 /// Whether a host has a share, while all hosts are up: the first ones of each cluster.
 pub(super) fn is_fetcher(members: &Members, member: MemberId) -> bool {
     (members.rank(member) as usize) < most(members, members.mob(member).len())
+}
+
+/// Whether a host fetches from other clusters from the beginning. None does next to the root.
+pub(super) fn fetches(members: &Members, member: MemberId) -> bool {
+    !members.are_local(member, members.root()) && is_fetcher(members, member)
 }
 
 /// The part of a cluster's pieces that a host would fetch from other clusters.

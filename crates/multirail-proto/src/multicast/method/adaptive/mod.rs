@@ -7,6 +7,8 @@
 //!   first, and the other clusters get it from there.
 //! - **Shares move.** A host with nothing left to fetch asks a neighbour for half of the
 //!   neighbour's rest. The next host by rank takes over the share of a host that died.
+//! - **As many hosts fetch as the links carry.** At first a few of a cluster. Where the hosts' own access is the limit,
+//!   all of them ([`recruit`]).
 //! - **End game.** A piece that waits in the queue of a slow peer is also requested from a faster
 //!   idle peer.
 //!
@@ -20,6 +22,7 @@ mod fetchers;
 mod find;
 mod node;
 mod peer;
+mod recruit;
 mod regroup;
 mod relays;
 mod shares;

@@ -1,8 +1,9 @@
 //! The node of the method `adaptive`: requests, answers and the end game.
 
-use super::fetchers::share;
+use super::fetchers::{self, share};
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
+use super::recruit::Recruiting;
 use super::relays;
 use super::spread::for_others;
 use crate::multicast::members::{MemberId, Members};
@@ -49,8 +50,12 @@ pub(crate) struct Adaptive {
     pub(super) wanted: Vec<MemberId>,
     pub(super) retry_us: u64,
     pub(super) down: BTreeSet<MemberId>,
+    /// Whether this host has looked for peers in other clusters, to fetch from there.
+    pub(super) fetches: bool,
     /// The neighbour that was asked for a part of its share and has not answered.
     pub(super) begging: Option<MemberId>,
+    /// Whether more hosts should fetch.
+    pub(super) recruiting: Recruiting,
     /// Whether a tick found that this host waits for nothing.
     pub(super) stuck: bool,
     pub(super) told_complete: bool,
@@ -78,7 +83,9 @@ impl Adaptive {
             wanted: Vec::new(),
             retry_us: 0,
             down: BTreeSet::new(),
+            fetches: fetchers::fetches(&members, me),
             begging: None,
+            recruiting: Recruiting::new(),
             stuck: false,
             told_complete: false,
             finished: false,
@@ -250,6 +257,9 @@ impl Adaptive {
     fn stored(&mut self, from: MemberId, piece: u32) {
         let now_us = self.now_us;
         if let Some(peer) = self.peers.get_mut(&from) {
+            if !peer.local {
+                self.recruiting.arrived(now_us);
+            }
             peer.pipe.arrived(piece, now_us);
             peer.has.insert(piece);
         }
@@ -350,6 +360,7 @@ impl Adaptive {
         self.ask_everyone();
         self.stuck = false;
         self.beg();
+        self.recruit();
         self.move_late_requests();
     }
 

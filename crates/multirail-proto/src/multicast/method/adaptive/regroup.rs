@@ -1,7 +1,8 @@
 //! Other clusters than were thought: shares, peers and what they are told follow them.
 
-use super::fetchers::share;
+use super::fetchers::{fetches, share};
 use super::node::Adaptive;
+use super::recruit::Recruiting;
 use super::relays;
 use super::spread::for_others;
 use crate::multicast::members::{MemberId, Members};
@@ -21,6 +22,8 @@ impl Adaptive {
         for piece in self.taken.without(&self.held) {
             self.mine.insert(piece);
         }
+        self.fetches = fetches(&self.members, self.me);
+        self.recruiting = Recruiting::new();
         self.begging = None;
         let ids: Vec<MemberId> = self.peers.keys().copied().collect();
         for id in ids {

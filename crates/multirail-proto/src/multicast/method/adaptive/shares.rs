@@ -1,16 +1,18 @@
 //! Shares that move: from hosts with much left to hosts with nothing left, and from hosts that died
 //! to the next ones by rank.
 
-use super::fetchers::{range, share};
+use super::fetchers::{fetches, range, share};
 use super::find::{self, next_in_rank};
 use super::node::Adaptive;
+use super::peer::AdaptivePeer;
 use crate::multicast::members::MemberId;
 use crate::multicast::message::Message;
 use crate::multicast::node::Output;
-use crate::multicast::pieces::PieceSet;
 
 /// A neighbour that had nothing to spare is asked again after this time.
 const REFUSED_US: u64 = 300_000;
+/// A neighbour is asked for what arrives in this time.
+const BEGGED_S: f64 = 2.0;
 /// A requested piece that arrives later than this may be given away.
 const LATE_S: f64 = 1.0;
 
@@ -18,7 +20,7 @@ impl Adaptive {
     /// Asks the neighbour with the most left for a part of its share, if this host could fetch
     /// more.
     pub(super) fn beg(&mut self) {
-        if self.begging.is_some() || self.is_at_source(self.me) {
+        if self.begging.is_some() || !fetches(&self.members, self.me) {
             return;
         }
         let room: usize = self.peers.values().filter(|p| !p.local).map(|p| p.pipe.room()).sum();
@@ -28,15 +30,20 @@ impl Adaptive {
         }
         let asleep = |refused: Option<u64>| refused.is_some_and(|at| at + REFUSED_US > self.now_us);
         let neighbours = self.peers.iter().filter(|(_, p)| p.local && !p.complete && !asleep(p.refused_us));
-        // A piece that neither host holds is certainly not fetched yet. What the neighbour took
-        // over from others is unknown.
-        let left_of = |id: MemberId, has: &PieceSet| {
-            share(&self.members, id, self.pieces).without(has).filter(|p| !self.held.contains(*p)).count()
+        // A piece that neither host holds is certainly not fetched yet. What the neighbour gave to others is unknown.
+        let left_of = |id: MemberId, p: &AdaptivePeer| {
+            let mut left = share(&self.members, id, self.pieces);
+            p.fetching.iter().for_each(|piece| {
+                left.insert(piece);
+            });
+            left.without(&p.has).filter(|p| !self.held.contains(*p)).count()
         };
-        let most = neighbours.map(|(id, p)| (left_of(*id, &p.has), *id)).max();
+        let most = neighbours.map(|(id, p)| (left_of(*id, p), *id)).max();
         if let Some((_, id)) = most {
             self.begging = Some(id);
-            self.send(id, Message::Spare((room - left) as u32));
+            // What a host gets in a while, so that it need not ask for each piece.
+            let soon = self.peers.values().filter(|p| !p.local).map(|p| p.pipe.rate_pieces_s()).sum::<f64>() * BEGGED_S;
+            self.send(id, Message::Spare((room - left).max(soon as usize) as u32));
         }
     }
 
@@ -106,15 +113,18 @@ impl Adaptive {
         if new.is_empty() {
             return;
         }
-        if self.peers.values().all(|p| p.local) {
-            // This host had no share so far.
-            let peers = find::elsewhere(&self.members, self.me, &mut self.rng);
+        if !self.fetches {
+            // This host had no share so far. Peers in other clusters that look for it may be connected.
+            self.fetches = true;
+            let mut peers = find::elsewhere(&self.members, self.me, &mut self.rng);
+            peers.retain(|peer| !self.peers.contains_key(peer));
             self.out.extend(peers.iter().map(|peer| Output::Connect(*peer)));
             self.wanted.extend(peers);
         }
-        let ids: Vec<_> = self.peers.iter().filter(|(_, p)| !p.local && !p.complete).map(|(id, _)| *id).collect();
-        for id in ids {
-            self.send(id, Message::Watch(new.clone()));
+        let ids: Vec<_> = self.peers.iter().filter(|(_, p)| !p.complete).map(|(id, p)| (*id, p.local)).collect();
+        for (id, local) in ids {
+            // A neighbour that finishes early asks this host for a part of them.
+            self.send(id, if local { Message::Fetching(new.clone()) } else { Message::Watch(new.clone()) });
         }
         self.ask_everyone();
     }
