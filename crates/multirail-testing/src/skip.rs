@@ -50,6 +50,8 @@ pub enum Requirement {
     TimeNamespaces,
     /// The library of libfaketime.
     Faketime,
+    /// The program of this name.
+    Program(&'static str),
 }
 
 impl fmt::Display for Requirement {
@@ -73,6 +75,7 @@ impl fmt::Display for Requirement {
             Requirement::Acls => f.write_str("acls"),
             Requirement::TimeNamespaces => f.write_str("time-namespaces"),
             Requirement::Faketime => f.write_str("faketime"),
+            Requirement::Program(name) => write!(f, "program-{name}"),
         }
     }
 }

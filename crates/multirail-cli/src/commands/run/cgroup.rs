@@ -52,7 +52,9 @@ fn explained(error: CgroupError) -> anyhow::Error {
             "name a folder of the cgroup file system, such as /sys/fs/cgroup/multirail.slice"
         }
         CgroupError::IsOwn { .. } => "start multirail in another cgroup, such as a unit of its own",
-        CgroupError::Refused(_) => "this needs root (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON) and Linux 5.14 with BPF for cgroups",
+        CgroupError::Refused(_) => {
+            "this needs root (CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON) and Linux 5.14 with BPF for cgroups"
+        }
         _ => return error.into(),
     };
     error_with_hint(error.to_string(), hint)
