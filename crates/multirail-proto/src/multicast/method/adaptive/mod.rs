@@ -27,6 +27,7 @@ mod regroup;
 mod relays;
 mod shares;
 mod spread;
+mod trial;
 
 pub(crate) use find::early_calls;
 pub(crate) use node::Adaptive;

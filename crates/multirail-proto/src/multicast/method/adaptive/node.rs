@@ -3,9 +3,9 @@
 use super::fetchers::{self, share};
 use super::find;
 use super::peer::{AdaptivePeer, MIN_WINDOW};
-use super::recruit::Recruiting;
 use super::relays;
 use super::spread::for_others;
+use super::trial::Recruiting;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use crate::multicast::node::{Input, Node, Output};

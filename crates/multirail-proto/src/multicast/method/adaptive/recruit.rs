@@ -9,74 +9,19 @@
 use super::fetchers::{fetches, has_many_clusters, is_fetcher, most};
 use super::find::surely_wants;
 use super::node::Adaptive;
+use super::trial::{MEASURED_S, Measuring, Recruiting};
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 
 /// A rate is measured over as many pieces as all peers bring that answer this many requests each...
 const MEASURED_OF_A_PEER: u32 = 4;
-/// ... at least over this many pieces ...
+/// ... at least over this many pieces.
 const MEASURED_PIECES: u32 = 12;
-/// ... and this time.
-const MEASURED_S: f64 = 0.3;
-/// The first pieces are not counted: connections are still slow.
-const FIRST_PIECES: u32 = 4;
 /// Twice as many hosts on one link have half the rate each. A rate above this part of the one before has stayed.
 const STAYED: f64 = 0.8;
 /// A recruit gets this many times the measured pieces at first, so that it does not finish while the rate is measured
 /// again. A host that has not this many times as many left itself finishes before it knows more.
 const TRIED: u32 = 2;
-
-/// What a host that fetches knows of the limit.
-#[derive(Debug)]
-pub(super) enum Recruiting {
-    /// It measures its rate.
-    Before(Measuring),
-    /// It had the rate `before`, in pieces/s, and gave a part of its share to the recruit `first`.
-    Trial { before: f64, first: MemberId, measuring: Measuring },
-    /// It knows, or has no share.
-    Over,
-}
-
-/// The pieces that arrived from other clusters.
-#[derive(Debug, Default)]
-pub(super) struct Measuring {
-    /// When the first one arrived.
-    began_us: Option<u64>,
-    pieces: u32,
-    /// Pieces that are not counted.
-    skipped: u32,
-}
-
-impl Measuring {
-    fn arrived(&mut self, now_us: u64) {
-        if self.skipped > 0 {
-            self.skipped -= 1;
-        } else if self.began_us.is_none() {
-            self.began_us = Some(now_us);
-        } else {
-            self.pieces += 1;
-        }
-    }
-
-    /// The rate in pieces/s, once at least `least` pieces have arrived.
-    fn rate_pieces_s(&self, least: u32, now_us: u64) -> Option<f64> {
-        let took_s = now_us.saturating_sub(self.began_us?) as f64 / 1e6;
-        (self.pieces >= least && took_s >= MEASURED_S).then(|| f64::from(self.pieces) / took_s)
-    }
-}
-
-impl Recruiting {
-    pub(super) fn new() -> Self {
-        Self::Before(Measuring { skipped: FIRST_PIECES, ..Measuring::default() })
-    }
-
-    /// A piece arrived from another cluster.
-    pub(super) fn arrived(&mut self, now_us: u64) {
-        if let Self::Before(measuring) | Self::Trial { measuring, .. } = self {
-            measuring.arrived(now_us);
-        }
-    }
-}
 
 impl Adaptive {
     /// Gives parts of this host's share to its recruits, if that promises to be faster.

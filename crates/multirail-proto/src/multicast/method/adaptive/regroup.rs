@@ -2,9 +2,9 @@
 
 use super::fetchers::{fetches, share};
 use super::node::Adaptive;
-use super::recruit::Recruiting;
 use super::relays;
 use super::spread::for_others;
+use super::trial::Recruiting;
 use crate::multicast::members::{MemberId, Members};
 use crate::multicast::message::Message;
 use std::sync::Arc;
