@@ -7,6 +7,10 @@ use multirail_net::{Config, Error, Session, request};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+/// The round trip, in microseconds, from which on the channels of one rail can have more than one
+/// connection of TCP, whose window or losses limit it there.
+const LONG_RTT_US: u32 = 5_000;
+
 /// Why a connection could not be forwarded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -107,6 +111,16 @@ impl Forwarder {
     /// each that it has the session's secret.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
+    }
+
+    /// Whether connections to `target` can gain by the session. They cannot if the only rail is the path
+    /// that they would take themselves, and its round trip is short.
+    pub fn is_of_use(&self, target: IpAddr) -> bool {
+        let mut rails = self.streams.rails();
+        rails.retain(|rail| rail.channels > 0);
+        let [only] = rails.as_slice() else { return true };
+        let is_own_path = only.addresses.is_some_and(|(_, peer)| peer.ip().to_canonical() == target);
+        !is_own_path || only.rtt_us >= LONG_RTT_US
     }
 
     /// Whether the session is over.

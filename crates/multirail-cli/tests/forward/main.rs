@@ -212,7 +212,7 @@ assert end(begin(9)) == errno.ECONNREFUSED
 
 #[test]
 fn a_connection_that_the_target_resets_is_reset_for_the_program() {
-    let Some(mut net) = Net::up("resets", &["1gbit"], &["--allow-forward"]) else { return };
+    let Some(mut net) = Net::up("resets", &["1gbit", "1gbit"], &["--allow-forward"]) else { return };
     let server = "
 import socket, struct
 listener = socket.create_server(('0.0.0.0', 7001))
@@ -273,7 +273,7 @@ assert all(s.recv(1) == b'x' for s in open_ones)
 
 #[test]
 fn other_connections_are_left_alone() {
-    let Some(mut net) = Net::up("others", &["1gbit"], &["--allow-forward=own:7000"]) else { return };
+    let Some(mut net) = Net::up("others", &["1gbit", "1gbit"], &["--allow-forward=own:7000"]) else { return };
     let address = net.address(0);
     net.echo(&address, "7002");
     let script = "
@@ -296,6 +296,19 @@ assert t.getsockname()[0] == '127.0.0.1', 'it is forwarded'
 }
 
 #[test]
+fn a_connection_over_the_only_network_goes_out_plainly_unless_that_is_refused() {
+    let Some(net) = Net::up("only", &["1gbit"], &["--allow-forward"]) else { return };
+    let script = "
+s = socket.create_connection((sys.argv[1], 7000))
+assert (s.getsockname()[0] == '127.0.0.1') == (sys.argv[2] == 'forwarded'), s.getsockname()
+";
+    let output = net.python(&[], script, &[&net.address(0), "plain"]);
+    passed(&output);
+    assert!(stderr(&output).contains("go out as they are"), "{}", stderr(&output));
+    passed(&net.python(&["--require"], script, &[&net.address(0), "forwarded"]));
+}
+
+#[test]
 fn a_server_that_does_not_forward_leaves_connections_as_they_are() {
     let Some(net) = Net::up("refuses", &["1gbit"], &[]) else { return };
     let script = "
@@ -309,7 +322,7 @@ assert s.getsockname()[0] != '127.0.0.1'
 
 #[test]
 fn a_lost_session_resets_connections_and_later_ones_go_out_plainly() {
-    let Some(mut net) = Net::up("lost", &["1gbit"], &["--allow-forward"]) else { return };
+    let Some(mut net) = Net::up("lost", &["1gbit", "1gbit"], &["--allow-forward"]) else { return };
     let script = "
 s = socket.create_connection((sys.argv[1], 7000))
 s.sendall(b'x')
@@ -333,7 +346,7 @@ assert t.getsockname()[0] != '127.0.0.1'
 
 #[test]
 fn a_killed_supervisor_resets_connections_and_later_ones_go_out_plainly() {
-    let Some(net) = Net::up("killed", &["1gbit"], &["--allow-forward"]) else { return };
+    let Some(net) = Net::up("killed", &["1gbit", "1gbit"], &["--allow-forward"]) else { return };
     let script = "
 import socket, sys
 s = socket.create_connection((sys.argv[1], 7000))

@@ -35,6 +35,11 @@ pub enum Outcome<'a> {
         /// Where the program connects to.
         target: SocketAddr,
     },
+    /// It goes out plainly, because it cannot gain by the session: [`Forwarder::is_of_use`].
+    OnePath {
+        /// Where the program connects to.
+        target: SocketAddr,
+    },
     /// It should go through a session, and goes out plainly, or fails if that is required.
     Plain {
         /// Where the program connects to.
@@ -85,8 +90,9 @@ impl std::fmt::Debug for Supervisor {
 impl Supervisor {
     /// Supervises the program that was spawned after [`install`](super::install).
     ///
-    /// With `requires`, a connection to a server's host fails if it cannot be forwarded. `tell` is
-    /// called for each connection to such a host.
+    /// With `requires`, every connection to a server's host is forwarded, also if it cannot
+    /// gain by that ([`Forwarder::is_of_use`]), and fails if it cannot be forwarded. `tell` is called for
+    /// each connection to such a host.
     ///
     /// # Errors
     ///
@@ -158,6 +164,10 @@ impl Supervisor {
         match self.peers.find(target.ip()).await {
             Found::None => Err(Answer::Unchanged),
             Found::Failed { host, error } => Err(self.plain(target, &host, &error)),
+            Found::Server(forwarder) if !self.requires && !forwarder.is_of_use(target.ip()) => {
+                (self.tell)(Outcome::OnePath { target });
+                Err(Answer::Unchanged)
+            }
             Found::Server(forwarder) => Ok(Connecting { socket, named, target, forwarder }),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::driver::SessionDriver;
 use super::mailbox::Mailbox;
+use super::status::RailStatus;
 use crate::error::Result;
 use crate::handshake::Peer;
 use crate::payload::Sink;
@@ -166,6 +167,11 @@ impl Shared {
     /// Which side of the session this is.
     pub(crate) fn role(&self) -> Role {
         self.lock().machine.role()
+    }
+
+    /// The state of the session's rails.
+    pub(crate) fn rails(&self) -> Vec<RailStatus> {
+        self.lock().rails()
     }
 
     /// The largest round trip of the session's channels.

@@ -68,7 +68,7 @@ pub use session_stream::SessionStream;
 
 use self::core::{Core, Handle};
 use crate::error::{Error, Result};
-use crate::session::Session;
+use crate::session::{RailStatus, Session};
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -148,6 +148,11 @@ impl Streams {
         })
         .await?;
         Ok(SessionStream::new(self.handle.clone(), id))
+    }
+
+    /// The current state of the session's rails.
+    pub fn rails(&self) -> Vec<RailStatus> {
+        self.handle.core.shared.rails()
     }
 
     /// Whether the session is over.

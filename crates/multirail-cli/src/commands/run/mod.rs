@@ -32,8 +32,8 @@ pub struct RunArgs {
     /// once on port 7717]
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     peers: Vec<String>,
-    /// Let a connection to a server's host fail if it cannot be forwarded, instead of leaving it as it
-    /// is
+    /// Forward every connection to a server's host, also where only one network leads there, and let it
+    /// fail if it cannot be forwarded, instead of leaving it as it is
     #[arg(long)]
     require: bool,
     /// Take over the connections of all processes in this cgroup instead of those of a program; needs
@@ -118,12 +118,20 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
 /// Tells the user of connections that are not forwarded, once for each host.
 fn tell(printer: Printer) -> impl Fn(Outcome<'_>) + Send + Sync {
     let told: Mutex<HashSet<IpAddr>> = Mutex::default();
+    let tell_once = move |host: IpAddr, what: String| {
+        if told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(host) {
+            printer.note(format!("multirail: connections to {host} {what}"));
+        }
+    };
     move |outcome| match outcome {
         Outcome::Plain { target, host, error } => {
-            let mut told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if told.insert(target.ip()) {
-                printer.note(format!("multirail: connections to {} use one network: {host}: {error}", target.ip()));
-            }
+            tell_once(target.ip(), format!("use one network: {host}: {error}"));
+        }
+        Outcome::OnePath { target } => {
+            tell_once(
+                target.ip(),
+                "go out as they are, since one network leads there (--require forwards them)".into(),
+            );
         }
         Outcome::Forwarded { target } => tracing::info!(%target, "forwarded"),
         _ => {}
