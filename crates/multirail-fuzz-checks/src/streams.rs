@@ -1,8 +1,7 @@
 //! The byte streams of a session beside a peer that sends anything.
 
-use multirail_proto::session::{Role, Time};
+use multirail_proto::session::Role;
 use multirail_proto::streams::{MAX_STREAMS, ReadOutcome, ResetCode, StreamEvent, StreamId, Streams};
-use std::time::Duration;
 
 /// The most bytes of a message that this side makes.
 const MESSAGE_BYTES: usize = 1000;
@@ -16,10 +15,8 @@ const MAX_EVENTS: usize = 8 * MAX_STREAMS;
 pub fn streams(mut bytes: &[u8]) {
     let role = if bytes.first().is_some_and(|kind| kind & 1 == 1) { Role::Dialler } else { Role::Listener };
     let (mut side, mut known) = (Streams::new(role), Vec::<StreamId>::new());
-    let mut now = Time::ZERO;
     while let [kind, which, rest @ ..] = bytes {
         bytes = rest;
-        now = now + Duration::from_micros(100);
         let stream = known.get(usize::from(*which) % known.len().max(1)).copied();
         match (kind % 10, stream) {
             (0..=4, _) => {
@@ -35,7 +32,7 @@ pub fn streams(mut bytes: &[u8]) {
             (8, Some(stream)) => {
                 if let ReadOutcome::Bytes(bytes) = side.read(stream) {
                     let count = bytes.len().div_ceil(2);
-                    side.consume(stream, count, now, Duration::from_millis(1));
+                    side.consume(stream, count);
                 }
             }
             (9, Some(stream)) if which & 1 == 1 => side.reset(stream, ResetCode(3)),

@@ -1,16 +1,14 @@
 //! Byte streams of a session against an oracle: messages in any order, random calls on both sides.
 
 use multirail_proto::rng::Rng;
-use multirail_proto::session::{Role, Time};
+use multirail_proto::session::Role;
 use multirail_proto::streams::{
     INITIAL_WINDOW_BYTES, MAX_STREAMS, MAX_WINDOW_BYTES, ReadOutcome, ResetCode, StreamEvent, StreamId,
     StreamViolation, Streams, WriteOutcome,
 };
 use multirail_testing::for_seeds;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-const RTT: Duration = Duration::from_millis(10);
 /// What a session copies into one message.
 const MESSAGE_BYTES: usize = 64 << 10;
 
@@ -34,7 +32,6 @@ struct Pair {
     sides: [Streams; 2],
     halves: [BTreeMap<StreamId, Half>; 2],
     under_way: [Vec<Vec<u8>>; 2],
-    now: Time,
 }
 
 impl Pair {
@@ -43,7 +40,6 @@ impl Pair {
             sides: [Streams::new(Role::Dialler), Streams::new(Role::Listener)],
             halves: Default::default(),
             under_way: Default::default(),
-            now: Time::ZERO,
         }
     }
 
@@ -89,7 +85,7 @@ impl Pair {
                     assert_eq!(*read, byte(stream, 1 - side, at), "stream {stream} at {at}");
                 }
                 half.read += count as u64;
-                self.sides[side].consume(stream, count, self.now, RTT);
+                self.sides[side].consume(stream, count);
                 return true;
             }
             ReadOutcome::End => half.read_end = true,
@@ -189,7 +185,6 @@ fn every_byte_arrives_once_and_in_its_place() {
         let most_under_way = 1 + rng.below(64) as usize;
         for _ in 0..3000 {
             let side = rng.below(2) as usize;
-            pair.now = pair.now + Duration::from_micros(rng.below(5_000));
             let stream = pair.any(side, &mut rng);
             match (rng.below(12), stream) {
                 (0, _) if pair.halves[side].len() < 40 => {
@@ -279,42 +274,76 @@ fn a_stream_that_is_not_read_holds_up_only_itself() {
     assert_eq!(pair.halves[1][&unread].read, INITIAL_WINDOW_BYTES, "{held} reads");
 }
 
-#[test]
-fn the_window_grows_for_a_fast_reader_and_not_for_a_slow_one() {
-    let under_way = |pause: Duration| {
-        let mut pair = Pair::new();
-        let stream = pair.open(0).expect("room");
-        let mut most = 0;
-        for _ in 0..60 {
-            // What the sender can have under way is what it sends before it hears of the reader.
-            let mut burst = 0;
-            loop {
-                let before = pair.halves[0][&stream].written;
-                pair.write(0, stream, 60_000);
-                let written = pair.halves[0][&stream].written - before;
-                let sent = pair.send(0, MESSAGE_BYTES);
-                if written == 0 && !sent {
-                    break;
-                }
-                burst += written;
-            }
-            most = most.max(burst);
-            while !pair.under_way[0].is_empty() {
-                pair.deliver(0, 0);
-            }
-            while pair.read(1, stream, 20_000) {
-                pair.now = pair.now + pause;
-            }
-            while pair.send(1, MESSAGE_BYTES) {
-                pair.deliver(1, 0);
+/// Moves everything that both sides can send now; returns how many bytes the stream's writer was rid of.
+fn exchange(pair: &mut Pair, stream: StreamId) -> u64 {
+    let before = pair.halves[0][&stream].written;
+    loop {
+        let written = pair.halves[0][&stream].written;
+        pair.write(0, stream, 60_000);
+        let sent = pair.send(0, MESSAGE_BYTES) | pair.send(1, MESSAGE_BYTES);
+        if !sent && pair.halves[0][&stream].written == written {
+            return written - before;
+        }
+        for side in 0..2 {
+            while !pair.under_way[side].is_empty() {
+                pair.deliver(side, 0);
             }
         }
-        most
-    };
+    }
+}
+
+#[test]
+fn the_window_grows_for_a_fast_reader_and_not_for_a_slow_one() {
+    // Everything that has arrived is read, and only then does the sender hear of it.
+    let mut pair = Pair::new();
+    let fast = pair.open(0).expect("room");
+    let mut most = 0;
+    for _ in 0..20 {
+        most = most.max(exchange(&mut pair, fast));
+        while pair.read(1, fast, 20_000) {}
+    }
     // Half of the window may be granted again before the burst, the rest only after it.
-    assert!(under_way(Duration::from_micros(10)) >= MAX_WINDOW_BYTES / 2, "the reader is fast");
-    let slow = under_way(2 * RTT);
-    assert!(slow <= 2 * INITIAL_WINDOW_BYTES + (128 << 10), "the reader is slow: {slow}");
+    assert!(most >= MAX_WINDOW_BYTES / 2, "{most}");
+    // The sender hears of each read at once, and sends what the reader then has to read.
+    let mut pair = Pair::new();
+    let slow = pair.open(0).expect("room");
+    exchange(&mut pair, slow);
+    for _ in 0..2_000 {
+        assert!(pair.read(1, slow, 20_000));
+        let burst = exchange(&mut pair, slow);
+        assert!(burst <= INITIAL_WINDOW_BYTES, "{burst}");
+    }
+}
+
+#[test]
+fn the_window_grows_where_limits_come_late() {
+    // What was told and sent in one round arrives in the next one. The reader reads it at once.
+    let mut pair = Pair::new();
+    let stream = pair.open(0).expect("room");
+    let mut read = Vec::new();
+    for _ in 0..20 {
+        let messages = [0, 1].map(|side| std::mem::take(&mut pair.under_way[side]));
+        for (side, messages) in messages.into_iter().enumerate() {
+            for message in messages {
+                pair.under_way[side].insert(0, message);
+                pair.deliver(side, 0);
+                while side == 0 && pair.read(1, stream, 20_000) {}
+            }
+        }
+        for side in 0..2 {
+            loop {
+                if side == 0 {
+                    pair.write(0, stream, 60_000);
+                }
+                if !pair.send(side, MESSAGE_BYTES) {
+                    break;
+                }
+            }
+        }
+        read.extend(pair.halves[1].get(&stream).map(|half| half.read));
+    }
+    let last_round = read[read.len() - 1] - read[read.len() - 2];
+    assert!(last_round >= MAX_WINDOW_BYTES / 2, "{read:?}");
 }
 
 #[test]
@@ -417,7 +446,7 @@ fn any_bytes_are_handled_without_panic() {
             if let Some(stream) = stream {
                 if let ReadOutcome::Bytes(bytes) = side.read(stream) {
                     let count = bytes.len();
-                    side.consume(stream, count, Time::ZERO, RTT);
+                    side.consume(stream, count);
                 }
                 side.release(stream);
             }

@@ -13,7 +13,6 @@ use futures_util::task::AtomicWaker;
 use multirail_proto::session::{COPY_LIMIT_BYTES, Failure, Role};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// A session's driver, and its waiting calls.
@@ -172,11 +171,6 @@ impl Shared {
     /// The state of the session's rails.
     pub(crate) fn rails(&self) -> Vec<RailStatus> {
         self.lock().rails()
-    }
-
-    /// The largest round trip of the session's channels.
-    pub(crate) fn largest_rtt(&self) -> Duration {
-        Duration::from_micros(self.lock().machine.largest_rtt_us().into())
     }
 
     /// Tells the peer that no more messages follow; ready when it has received all of them.

@@ -4,13 +4,11 @@ use crate::error::Error;
 use crate::session::Shared;
 use crate::sync::lock;
 use futures_util::task::AtomicWaker;
-use multirail_proto::session::Time;
 use multirail_proto::streams::{StreamEvent, StreamId};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
-use std::time::{Duration, Instant};
 
 /// What keeps the session alive: it belongs to [`Streams`] and each [`SessionStream`].
 #[derive(Debug)]
@@ -25,8 +23,6 @@ pub(super) struct Core {
     pub(super) state: Mutex<State>,
     /// The task that drives the session.
     pub(super) task: AtomicWaker,
-    /// The origin of the time for windows.
-    pub(super) origin: Instant,
 }
 
 #[derive(Debug)]
@@ -35,7 +31,6 @@ pub(super) struct State {
     pub(super) waiting: HashMap<StreamId, Waiting>,
     pub(super) opened: VecDeque<StreamId>,
     pub(super) acceptor: Option<Waker>,
-    pub(super) rtt: Duration,
     /// No handle is left.
     pub(super) is_dropped: bool,
     /// The session is over.
@@ -56,11 +51,10 @@ impl Core {
             waiting: HashMap::new(),
             opened: VecDeque::new(),
             acceptor: None,
-            rtt: shared.largest_rtt(),
             is_dropped: false,
             is_over: false,
         };
-        Arc::new(Self { state: Mutex::new(state), shared, task: AtomicWaker::new(), origin: Instant::now() })
+        Arc::new(Self { state: Mutex::new(state), shared, task: AtomicWaker::new() })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -75,10 +69,6 @@ impl Core {
     /// The error of a stream that has lost its session.
     pub(super) fn lost(&self) -> io::Error {
         io::Error::new(io::ErrorKind::ConnectionReset, self.error())
-    }
-
-    pub(super) fn now(&self) -> Time {
-        Time::after(self.origin.elapsed())
     }
 }
 

@@ -52,8 +52,7 @@ impl SessionStream {
                 return Poll::Pending;
             }
         };
-        let rtt = state.rtt;
-        state.streams.consume(self.id, count, core.now(), rtt);
+        state.streams.consume(self.id, count);
         let is_due = state.streams.is_due();
         drop(state);
         if is_due {

@@ -58,9 +58,7 @@ impl Task {
         if let Poll::Ready(Err(_)) = sent {
             return Poll::Ready(false);
         }
-        let rtt = core.shared.largest_rtt();
-        let mut state = core.lock();
-        state.rtt = rtt;
+        let state = core.lock();
         if state.is_dropped && sent.is_ready() && state.streams.count() == 0 {
             return Poll::Ready(true);
         }

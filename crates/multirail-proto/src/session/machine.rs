@@ -116,11 +116,6 @@ impl Machine {
         self.config.role
     }
 
-    /// The largest round trip of the channels that are up; 0 without any.
-    pub fn largest_rtt_us(&self) -> u32 {
-        self.channels.iter().filter(|c| c.up).map(|c| c.rtt_us).max().unwrap_or(0)
-    }
-
     /// Fails if the session is over.
     ///
     /// # Errors

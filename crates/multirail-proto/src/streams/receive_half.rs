@@ -3,14 +3,15 @@
 use super::limits::{EARLY_PIECE_BYTES, INITIAL_WINDOW_BYTES, MAX_WINDOW_BYTES, RELEASED_BYTES};
 use super::stream_id::StreamId;
 use super::violation::StreamViolation;
-use crate::session::Time;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 /// The receiving half of one stream.
 ///
-/// The *window* is how far the sender's limit is ahead of what was read. It doubles if half of it
-/// is read within two round trips, as QUIC implementations do: then the sender has probably waited.
+/// The *window* is how far the sender's limit is ahead of what was read. It doubles if the reader has
+/// read everything while the sender waited: the last byte that has arrived is at a limit. A sender that
+/// waits for a slow reader does not count. Implementations of QUIC compare the time between two limits
+/// with the round trip instead. Here a limit also waits behind the data of the other direction, which
+/// no round trip of the kernel contains.
 #[derive(Debug)]
 pub(super) struct ReceiveHalf {
     stream: StreamId,
@@ -22,8 +23,13 @@ pub(super) struct ReceiveHalf {
     early: BTreeMap<u64, Vec<u8>>,
     /// The offset up to which the sender may send.
     limit: u64,
+    /// The limit before.
+    limit_before: u64,
     window_bytes: u64,
-    granted_at: Option<Time>,
+    /// The last limit up to which bytes have arrived: the sender had to wait there.
+    stop: u64,
+    /// The reader has waited for the sender since the last limit, while the sender waited for a limit.
+    has_starved: bool,
     /// Where the stream ends, once that is known.
     end: Option<u64>,
 }
@@ -43,8 +49,10 @@ impl ReceiveHalf {
             ready_to: 0,
             early: BTreeMap::new(),
             limit: INITIAL_WINDOW_BYTES,
+            limit_before: 0,
             window_bytes: INITIAL_WINDOW_BYTES,
-            granted_at: None,
+            stop: 0,
+            has_starved: false,
             end: None,
         }
     }
@@ -68,6 +76,9 @@ impl ReceiveHalf {
         let before = self.early.range(..end).next_back().map(|(start, piece)| start + piece.len() as u64);
         if offset < self.ready_to.max(before.unwrap_or(0)) {
             return Err(StreamViolation::Twice { stream, offset });
+        }
+        if end == self.limit || end == self.limit_before {
+            self.stop = self.stop.max(end);
         }
         if offset > self.ready_to {
             self.early.insert(offset, bytes.to_vec());
@@ -116,6 +127,7 @@ impl ReceiveHalf {
     /// The first `count` bytes of [`ReceiveHalf::first`] were read.
     pub(super) fn consume(&mut self, count: usize) {
         self.ready.drain(..count);
+        self.has_starved |= self.ready.is_empty() && self.ready_to == self.stop;
         if self.ready.is_empty() && self.ready.capacity() >= RELEASED_BYTES {
             self.ready = VecDeque::new();
         }
@@ -123,17 +135,17 @@ impl ReceiveHalf {
 
     /// The new limit for the sender, if it is time to tell it. The window may grow by
     /// `most_growth_bytes`.
-    pub(super) fn grant(&mut self, now: Time, rtt: Duration, most_growth_bytes: u64) -> Option<u64> {
+    pub(super) fn grant(&mut self, most_growth_bytes: u64) -> Option<u64> {
         let read_to = self.ready_to - self.ready.len() as u64;
         if self.end.is_some() || self.limit - read_to > self.window_bytes / 2 {
             return None;
         }
-        let is_fast = self.granted_at.is_some_and(|at| now.since(at) < 2 * rtt);
         let growth_bytes = self.window_bytes.min(MAX_WINDOW_BYTES - self.window_bytes);
-        if is_fast && growth_bytes <= most_growth_bytes {
+        if self.has_starved && growth_bytes <= most_growth_bytes {
             self.window_bytes += growth_bytes;
         }
-        self.granted_at = Some(now);
+        self.has_starved = false;
+        self.limit_before = self.limit;
         self.limit = read_to + self.window_bytes;
         Some(self.limit)
     }

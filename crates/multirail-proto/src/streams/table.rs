@@ -7,9 +7,8 @@ use super::schedule::{Schedule, Turn};
 use super::send_half::SendHalf;
 use super::stream_id::StreamId;
 use super::violation::StreamViolation;
-use crate::session::{Role, Time};
+use crate::session::Role;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 /// Why a stream was reset. Users of streams give the codes their meaning, except for
 /// [`ResetCode::TOO_MANY`].
@@ -185,13 +184,12 @@ impl Streams {
         ReadOutcome::Wait
     }
 
-    /// The first `count` of the bytes that [`Streams::read`] has shown were read. `rtt` is the
-    /// session's round trip, for the window.
-    pub fn consume(&mut self, stream: StreamId, count: usize, now: Time, rtt: Duration) {
+    /// The first `count` of the bytes that [`Streams::read`] has shown were read.
+    pub fn consume(&mut self, stream: StreamId, count: usize) {
         let Some(entry) = self.table.get_mut(&stream).filter(|entry| entry.reset.is_none()) else { return };
         entry.receive.consume(count);
         let growth_bytes = entry.receive.growth_bytes();
-        if let Some(limit) = entry.receive.grant(now, rtt, MAX_GROWTH_BYTES - self.growth_bytes) {
+        if let Some(limit) = entry.receive.grant(MAX_GROWTH_BYTES - self.growth_bytes) {
             self.growth_bytes += entry.receive.growth_bytes() - growth_bytes;
             self.credits.insert(stream, limit);
         }
