@@ -1,28 +1,21 @@
-"""iperf3 as it is, by `mptcpize run` and by `multirail run`, from host a to host b.
+"""Programs as they are, by `mptcpize run` and by `multirail run`, between host a and host b.
 
-    loads     what is moved: `name`, `bytes`, `connections`, `reverse` (from b to a), `networks`
-    repeats   rounds; each measures every load with every line
-    quick_bytes, quick_networks
-
-A rate is the bytes that the receiver has counted, over the time of the user's command, from its
-start to its end.
+load      what is measured: `name`, `program` (a module of loads/) and its keys, `networks`, and
+          `lines` if not those of the network
+network   a lab of two hosts, and `lines` if not the usual ones
+repeats   rounds; each measures every load with every line, one after the other
+quick_networks, quick_loads
 """
 
-import contextlib
-import json
+import importlib
 import subprocess
-import time
 
 from multirail_experiments.host import Cpu, is_limit
 from multirail_experiments.lab import Lab
-from multirail_experiments.peers import mptcp
-from multirail_experiments.peers.common import best_rail, missing
-from multirail_experiments.plan import DEFAULT_REPEATS, QUICK_REPEATS, size_bytes
+from multirail_experiments.plan import DEFAULT_REPEATS, QUICK_REPEATS, matches
+from multirail_experiments.programs.lines import LINES, MPTCP, PLAIN, RUN
 
-PLAIN, MPTCP, RUN = "plain", "mptcpize run", "multirail run"
-PORT = 5201
-# What a command may take.
-LIMIT_S = 120
+USUAL_LINES = [PLAIN, MPTCP, RUN]
 
 
 def measure(plan, multirail, quick, emit):
@@ -32,127 +25,54 @@ def measure(plan, multirail, quick, emit):
     repeats = QUICK_REPEATS if quick else table.get("repeats", DEFAULT_REPEATS)
     for network in plan.networks_measured(quick):
         loads = [load for load in table["load"] if network["name"] in load["networks"]]
+        if quick:
+            loads = [load for load in loads if matches(load["name"], table["quick_loads"])]
         with Lab(multirail, network) as lab:
-            found = {}
-            for line, program in LINES.items():
-                why = program.lacks(lab)
-                if why is not None:
-                    emit(
-                        {"kind": "skipped", "network": network["name"], "line": line, "reason": why}
-                    )
-            lines = {line: program for line, program in LINES.items() if program.lacks(lab) is None}
+            found, skipped = {}, {}
             for _ in range(repeats):
                 for load in loads:
-                    count = size_bytes(table["quick_bytes"] if quick else load["bytes"])
-                    for line, program in lines.items():
-                        with program.serving(lab):
-                            values = timed(lab, program.words(lab), load, count)
-                        found.setdefault((load["name"], line), []).append(values)
+                    for name in load.get("lines", network.get("lines", USUAL_LINES)):
+                        key = load["name"], name
+                        if key in skipped:
+                            continue
+                        try:
+                            found.setdefault(key, []).append(measured(lab, LINES[name], load))
+                        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                            skipped[key] = str(error)
+        units = {load["name"]: module(load).unit(load) for load in loads}
         for (load, line), values in found.items():
-            emit(
-                {
-                    "kind": "program",
-                    "network": network["name"],
-                    "load": load,
-                    "line": line,
-                    **row(values),
-                }
-            )
+            about = {**identity(network, load, line), "unit": units[load]}
+            emit({"kind": "program", **about, **row(values)})
+        for (load, line), reason in skipped.items():
+            emit({**identity(network, load, line), "kind": "skipped", "reason": reason})
 
 
-def timed(lab, words, load, count):
-    """The rate of one command, and the CPU time of this machine meanwhile."""
-    client = ["iperf3", "-J", "-c", lab.address("b", best_rail(lab)), "-p", PORT]
-    client += [
-        "-n",
-        count,
-        "-P",
-        load.get("connections", 1),
-        *(["-R"] if load.get("reverse") else []),
-    ]
-    pipes = {"stderr": subprocess.PIPE, "check": False, "timeout": LIMIT_S}
-    cpu, began = Cpu(), time.monotonic()
-    done = lab.run("a", *words, *client, **pipes)
-    taken = time.monotonic() - began
-    return {"mbit_s": 8e-6 * moved_bytes(done.stdout, done.stderr) / taken, **cpu.take()}
+def identity(network, load, line):
+    return {"network": network["name"], "load": load, "line": line}
 
 
-def moved_bytes(said, errors):
-    """The bytes that the receiver of iperf3 has got."""
-    try:
-        end = json.loads(said)
-    except json.JSONDecodeError:
-        end = {}
-    if "sum_received" not in end.get("end", {}):
-        raise RuntimeError(
-            f"iperf3: {end.get('error') or errors.strip() or 'it printed no result'}"
-        )
-    return end["end"]["sum_received"]["bytes"]
+def module(load):
+    return importlib.import_module(f"multirail_experiments.programs.loads.{load['program']}")
+
+
+def measured(lab, line, load):
+    """The value of one run, and the CPU time of this machine meanwhile."""
+    program = module(load)
+    reason = program.lacks() or line.lacks(lab)
+    if reason is not None:
+        raise RuntimeError(reason)
+    with line.on(lab) as prefixed, program.serving(prefixed, load) as once:
+        cpu = Cpu()
+        value = once()
+        return {"value": value, **cpu.take()}
 
 
 def row(values):
     """Values of all rounds as lists, and whether the CPU was the limit."""
     share = round(sum(one["cpu_idle_share"] for one in values) / len(values), 3)
-    lists = {key: [round(one[key], 2) for one in values] for key in ("mbit_s", "cpu_s")}
-    return {**lists, "cpu_idle_share": share, "cpu_was_limit": is_limit(share)}
-
-
-class Plain:
-    """TCP on the fastest rail."""
-
-    def lacks(self, lab):
-        return missing("iperf3")
-
-    def words(self, lab):
-        return []
-
-    @contextlib.contextmanager
-    def serving(self, lab):
-        with lab.start("b", "iperf3", "-s", "-p", PORT, ready=lab.listens("b", PORT)):
-            yield
-
-
-class Mptcp(Plain):
-    """Multipath TCP, which needs it on both hosts."""
-
-    def lacks(self, lab):
-        return missing("iperf3", "mptcpize") or mptcp.available(lab)
-
-    def words(self, lab):
-        return ["mptcpize", "run"]
-
-    @contextlib.contextmanager
-    def serving(self, lab):
-        command = ["mptcpize", "run", "iperf3", "-s", "-p", PORT]
-        with (
-            mptcp.paths(lab, best_rail(lab)),
-            lab.start("b", *command, ready=lab.listens("b", PORT)),
-        ):
-            yield
-
-
-class Run(Plain):
-    """`multirail run`, with a server on the other host. The session is made by each command."""
-
-    def words(self, lab):
-        return [lab.multirail, "run", "--require", "--token-file", lab.token_file, "--"]
-
-    @contextlib.contextmanager
-    def serving(self, lab):
-        command = [
-            lab.multirail,
-            "serve",
-            "--root",
-            lab.work,
-            "--token-file",
-            lab.token_file,
-            "--allow-forward",
-        ]
-        with (
-            super().serving(lab),
-            lab.start("b", *command, ready="", stderr=subprocess.DEVNULL),
-        ):
-            yield
-
-
-LINES = {PLAIN: Plain(), MPTCP: Mptcp(), RUN: Run()}
+    return {
+        "values": [round(one["value"], 3) for one in values],
+        "cpu_s": [round(one["cpu_s"], 2) for one in values],
+        "cpu_idle_share": share,
+        "cpu_was_limit": is_limit(share),
+    }

@@ -1,4 +1,4 @@
-"""What rows of programs say, by network and load."""
+"""What rows of programs say, by network."""
 
 import statistics
 from typing import NamedTuple
@@ -9,12 +9,13 @@ class Measured(NamedTuple):
 
     load: str
     line: str
-    mbit_s: list
+    unit: str
+    values: list
     cpu_was_limit: bool
 
     @property
-    def rate(self):
-        return statistics.median(self.mbit_s)
+    def middle(self):
+        return statistics.median(self.values)
 
 
 def by_network(rows):
@@ -22,13 +23,14 @@ def by_network(rows):
     found = {}
     for row in rows:
         if row["kind"] == "program":
-            one = Measured(row["load"], row["line"], row["mbit_s"], row["cpu_was_limit"])
+            keys = "load", "line", "unit", "values", "cpu_was_limit"
+            one = Measured(*(row[key] for key in keys))
             found.setdefault(row["network"], {})[one.load, one.line] = one
     return found
 
 
 def ratio(ours, other):
-    """The ratio of two rates, round by round; None without one of them."""
+    """The ratio of two values, round by round; None without one of them."""
     if ours is None or other is None:
         return None
-    return statistics.median(mine / its for mine, its in zip(ours.mbit_s, other.mbit_s))
+    return statistics.median(mine / its for mine, its in zip(ours.values, other.values))
