@@ -39,8 +39,6 @@ def serving(lab, source):
         "--no-detach",
         "--config",
         settings,
-        "--address",
-        address,
         "--port",
         PORT,
     ]

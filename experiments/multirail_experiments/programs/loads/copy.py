@@ -74,7 +74,7 @@ def git_daemon(lab, source):
             subprocess.run(["git", "-C", folder, *settings, *words], check=True, env=plain_git())
     address = lab.address("b", best_rail(lab))
     server = ["git", "daemon", "--export-all", f"--base-path={source.root}", "--reuseaddr"]
-    server += [f"--listen={address}", f"--port={GIT_PORT}", source.root]
+    server += [f"--port={GIT_PORT}", source.root]
     with lab.start("b", *server, ready=lab.listens("b", GIT_PORT), stderr=subprocess.DEVNULL):
         yield lambda files, target: [
             *["git", "clone", "--quiet"],

@@ -47,7 +47,7 @@ def serving(lab, load):
         subprocess.run(initdb, check=True, cwd="/", **quiet)
         with open(data / "pg_hba.conf", "a") as rules:
             rules.write("host all all 10.77.0.0/16 trust\n")
-        settings = {"listen_addresses": address, "unix_socket_directories": "", "port": PORT}
+        settings = {"listen_addresses": "*", "unix_socket_directories": "", "port": PORT}
         server = [*as_user, programs / "postgres", "-D", data]
         for name, value in settings.items():
             server += ["-c", f"{name}={value}"]

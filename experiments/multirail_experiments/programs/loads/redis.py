@@ -29,7 +29,7 @@ def lacks():
 @contextlib.contextmanager
 def serving(lab, load):
     address = lab.address("b", best_rail(lab))
-    server = ["redis-server", "--bind", address, "--port", PORT, "--protected-mode", "no"]
+    server = ["redis-server", "--port", PORT, "--protected-mode", "no"]
     client = ["redis-benchmark", "-h", address, "-p", PORT, "-c", load["clients"], "--csv"]
     client += ["-n", load["requests"], "-d", load["value_bytes"]]
     pipes = {"stderr": subprocess.PIPE, "timeout": LIMIT_S}
