@@ -12,3 +12,4 @@ pub mod message;
 pub mod multicast;
 pub mod network;
 pub mod schedule;
+mod session;

@@ -12,12 +12,15 @@ pub struct Rail {
     pub channels: usize,
     /// The number of foreign flows at the beginning. Each takes as much as a channel.
     pub load_flows: usize,
+    /// The most by which a packet is later than the link's delay. Packets of a connection stay in
+    /// order, and their delays are the same in each run.
+    pub jitter_us: f64,
 }
 
 impl Rail {
     /// A rail with one channel and no foreign flows.
     pub fn new(rate_mbit_s: f64, delay_us: f64) -> Self {
-        Self { link: Link::new(rate_mbit_s, delay_us), channels: 1, load_flows: 0 }
+        Self { link: Link::new(rate_mbit_s, delay_us), channels: 1, load_flows: 0, jitter_us: 0.0 }
     }
 }
 
@@ -44,7 +47,7 @@ pub enum Change {
 /// A change at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct At {
-    /// The time since the message began.
+    /// The time since the message, or the session of streams, began.
     pub at_us: f64,
     /// The rail.
     pub rail: usize,

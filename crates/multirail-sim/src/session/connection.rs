@@ -1,10 +1,10 @@
-//! A simulated TCP connection, as one channel of a session uses it.
+//! One direction of a simulated TCP connection, as a channel of a session uses it.
 
 use crate::network::FlowId;
 use multirail_proto::session::{PathInfo, Paths};
 use multirail_proto::striping::Channel;
 
-/// The sending side's socket buffer and what is under way. Data flows in one direction only.
+/// The sending host's socket buffer and what is under way.
 pub(super) struct Connection {
     pub(super) rail: usize,
     pub(super) flow: FlowId,
@@ -19,8 +19,8 @@ pub(super) struct Connection {
     pub(super) unsent_limit: usize,
     /// Written and not acknowledged.
     unacknowledged: u64,
-    /// Bytes of the message that it has brought, second copies included.
-    pub(super) delivered_bytes: u64,
+    /// When the last packet that has left reaches the other host. None overtakes it.
+    pub(super) arrives_us: f64,
     /// The kernel's information about the path.
     pub(super) info: PathInfo,
 }
@@ -35,7 +35,7 @@ impl Connection {
             leaving_bytes: 0,
             unsent_limit: 0,
             unacknowledged: 0,
-            delivered_bytes: 0,
+            arrives_us: 0.0,
             info,
         }
     }
@@ -89,11 +89,10 @@ impl Connection {
 
 /// What one host's kernel knows of its connections.
 pub(super) struct Kernel<'a> {
+    /// What the host sends on.
     pub(super) connections: &'a [Connection],
     /// Connections by the machine's index of the channel.
     pub(super) table: &'a [Option<usize>],
-    /// Whether this is the host that sends.
-    pub(super) sends: bool,
 }
 
 impl Kernel<'_> {
@@ -107,7 +106,7 @@ impl Paths for Kernel<'_> {
         self.connection(channel).map_or_else(PathInfo::default, |c| c.info)
     }
     fn unacknowledged_bytes(&self, channel: Channel) -> u64 {
-        self.connection(channel).filter(|_| self.sends).map_or(0, |c| c.unacknowledged)
+        self.connection(channel).map_or(0, |c| c.unacknowledged)
     }
     fn unread_bytes(&self, _: Channel) -> u64 {
         0

@@ -5,10 +5,10 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 pub(super) enum Event {
-    /// A packet reaches the receiving host.
-    Arrives { connection: usize, bytes: Vec<u8> },
-    /// Its acknowledgement reaches the sending host.
-    Acknowledged { connection: usize, bytes: u64 },
+    /// A packet reaches this host.
+    Arrives { host: usize, connection: usize, bytes: Vec<u8> },
+    /// Its acknowledgement reaches this host, which has sent it.
+    Acknowledged { host: usize, connection: usize, bytes: u64 },
     /// Packets of the control connection reach this host.
     Control { host: usize, bytes: Vec<u8> },
     /// A rail changes: the entry of the schedule.
