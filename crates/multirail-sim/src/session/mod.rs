@@ -1,4 +1,5 @@
-//! Two hosts with a session over rails, below [`message`](super::message).
+//! Two hosts with a session over rails, below [`message`](super::message) and
+//! [`streams`](super::streams).
 //!
 //! The hosts are [`session::Machine`](multirail_proto::session::Machine)s, as on real sockets. Each
 //! channel is a simulated TCP connection: its socket holds as many unsent bytes as the machine

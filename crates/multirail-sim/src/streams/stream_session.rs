@@ -1,0 +1,76 @@
+//! Two hosts with streams, driven as the I/O crate drives them.
+
+use super::setup::Setup;
+use super::sink::Sink;
+use crate::session::{DIALLER, LISTENER, Session, Timing};
+use multirail_proto::session::{COPY_LIMIT_BYTES, Role};
+use multirail_proto::streams::{StreamId, Streams};
+use multirail_proto::striping::Strategy;
+use std::time::Duration;
+
+/// Messages of streams are in memory and need no round cuts.
+const FRAGMENT_BYTES: u32 = 1;
+
+/// A session between two hosts that carries byte streams. Host 0 has dialled.
+pub struct StreamSession {
+    session: Session,
+    streams: [Streams; 2],
+    sinks: [Sink; 2],
+}
+
+impl StreamSession {
+    /// Connects the two hosts. The schedule of the rails begins now.
+    pub fn new(setup: &Setup) -> Self {
+        let Setup { packet_bytes, detect_us, reopen_us, .. } = *setup;
+        let timing = Timing { packet_bytes, window_bytes: f64::INFINITY, detect_us, reopen_us };
+        let mut session = Session::new(&setup.rails, timing, Strategy::Adaptive, FRAGMENT_BYTES);
+        session.begin_schedule(&setup.schedule);
+        Self { session, streams: [Role::Dialler, Role::Listener].map(Streams::new), sinks: Default::default() }
+    }
+
+    /// The virtual time.
+    pub fn now_us(&self) -> f64 {
+        self.session.now_us()
+    }
+
+    /// The streams of a host, for all that its application does except [`StreamSession::consume`].
+    pub fn streams(&mut self, host: usize) -> &mut Streams {
+        &mut self.streams[host]
+    }
+
+    /// The application of a host has read the first `count` bytes of what [`Streams::read`] has shown.
+    pub fn consume(&mut self, host: usize, stream: StreamId, count: usize) {
+        let now = self.session.now();
+        let rtt_us = self.session.host(host).machine.largest_rtt_us();
+        self.streams[host].consume(stream, count, now, Duration::from_micros(rtt_us.into()));
+    }
+
+    /// Lets both hosts send, then lets time pass until something happens, at most until `until_us`.
+    pub fn step(&mut self, until_us: f64) {
+        self.send(DIALLER);
+        self.send(LISTENER);
+        if let Some(arrival) = self.session.advance(until_us) {
+            let (host, now) = (arrival.host, self.session.now());
+            self.sinks[host].receive(self.session.host(host), &mut self.streams[host], &arrival, now);
+        }
+        self.session.exchange_control();
+    }
+
+    /// Sends messages while the session takes them.
+    fn send(&mut self, host: usize) {
+        let now = self.session.now();
+        loop {
+            self.session.write_all(host, &[], &mut |_| ());
+            let machine = &mut self.session.host(host).machine;
+            if !machine.can_begin(COPY_LIMIT_BYTES) || !self.streams[host].is_due() {
+                return;
+            }
+            let mut message = machine.buffer(COPY_LIMIT_BYTES as usize);
+            if !self.streams[host].next_message(&mut message, COPY_LIMIT_BYTES as usize) {
+                return;
+            }
+            let total_bytes = message.len() as u64;
+            self.session.call(host, |m, paths| m.begin_message(now, total_bytes, Some(message), 1, paths));
+        }
+    }
+}
