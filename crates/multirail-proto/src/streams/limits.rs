@@ -8,6 +8,9 @@ pub const INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 pub const MAX_WINDOW_BYTES: u64 = WINDOW_BYTES;
 /// The most by which the windows of all streams together exceed the initial ones.
 pub const MAX_GROWTH_BYTES: u64 = 64 << 20;
+/// A window grows by at most this part of what is left of [`MAX_GROWTH_BYTES`], so that something is
+/// left for streams that begin later.
+pub(super) const GROWTH_PART: u64 = 8;
 /// What a stream keeps of written bytes that are not sent.
 pub const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The most streams of one opener at a time.

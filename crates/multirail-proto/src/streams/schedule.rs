@@ -66,7 +66,7 @@ impl Schedule {
             queue.push_front(stream);
         } else if is_due || (is_fresh && !self.served.is_empty()) {
             // A fresh one waits a round also without anything to send, so that many short transfers
-            // one after another do not keep the others from their turns.
+            // of one stream do not keep the others from their turns.
             turn.queued = Queued::Served;
             turn.deficit_bytes += if turn.deficit_bytes > 0 { 0 } else { QUANTUM_BYTES };
             self.served.push_back(stream);

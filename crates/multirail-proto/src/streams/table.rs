@@ -1,7 +1,7 @@
 //! All streams of one side, and the frames between the two sides.
 
 use super::frame::{HEADER_BYTES, MAX_DATA_BYTES, StreamFrame, data_header};
-use super::limits::{MAX_EARLY_BYTES, MAX_GROWTH_BYTES, MAX_STREAMS};
+use super::limits::{GROWTH_PART, MAX_EARLY_BYTES, MAX_GROWTH_BYTES, MAX_STREAMS};
 use super::receive_half::ReceiveHalf;
 use super::schedule::{Schedule, Turn};
 use super::send_half::SendHalf;
@@ -189,7 +189,7 @@ impl Streams {
         let Some(entry) = self.table.get_mut(&stream).filter(|entry| entry.reset.is_none()) else { return };
         entry.receive.consume(count);
         let growth_bytes = entry.receive.growth_bytes();
-        if let Some(limit) = entry.receive.grant(MAX_GROWTH_BYTES - self.growth_bytes) {
+        if let Some(limit) = entry.receive.grant((MAX_GROWTH_BYTES - self.growth_bytes) / GROWTH_PART) {
             self.growth_bytes += entry.receive.growth_bytes() - growth_bytes;
             self.credits.insert(stream, limit);
         }

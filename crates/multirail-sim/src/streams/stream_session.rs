@@ -4,9 +4,8 @@ use super::setup::Setup;
 use super::sink::Sink;
 use crate::session::{DIALLER, LISTENER, Session, Timing};
 use multirail_proto::session::{COPY_LIMIT_BYTES, Role};
-use multirail_proto::streams::{StreamId, Streams};
+use multirail_proto::streams::Streams;
 use multirail_proto::striping::Strategy;
-use std::time::Duration;
 
 /// Messages of streams are in memory and need no round cuts.
 const FRAGMENT_BYTES: u32 = 1;
@@ -33,16 +32,9 @@ impl StreamSession {
         self.session.now_us()
     }
 
-    /// The streams of a host, for all that its application does except [`StreamSession::consume`].
+    /// The streams of a host, for all that its application does.
     pub fn streams(&mut self, host: usize) -> &mut Streams {
         &mut self.streams[host]
-    }
-
-    /// The application of a host has read the first `count` bytes of what [`Streams::read`] has shown.
-    pub fn consume(&mut self, host: usize, stream: StreamId, count: usize) {
-        let now = self.session.now();
-        let rtt_us = self.session.host(host).machine.largest_rtt_us();
-        self.streams[host].consume(stream, count, now, Duration::from_micros(rtt_us.into()));
     }
 
     /// Lets both hosts send, then lets time pass until something happens, at most until `until_us`.

@@ -66,7 +66,7 @@ impl OneWay {
         while let ReadOutcome::Bytes(bytes) = self.session.streams(READER).read(stream) {
             let count = bytes.len();
             *self.read_bytes.entry(stream).or_default() += count as u64;
-            self.session.consume(READER, stream, count);
+            self.session.streams(READER).consume(stream, count);
         }
     }
 

@@ -113,7 +113,7 @@ impl Run {
             ReadOutcome::Bytes(bytes) => {
                 let count = bytes.len().min(most);
                 self.oracle.read(host, stream, &bytes[..count]);
-                self.session.consume(host, stream, count);
+                self.session.streams(host).consume(stream, count);
                 return true;
             }
             ReadOutcome::End => self.end(host, stream, Ending::End),

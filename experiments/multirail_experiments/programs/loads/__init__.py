@@ -7,6 +7,6 @@ A load is a module with
     serving(lab, load)   a context manager: starts what it needs on host b; its value is a function
                          that runs the program on host a once and returns the value
 
-Servers listen on all addresses: Multipath TCP refuses subflows to others than those of its listener.
+Servers listen on all addresses: Multipath TCP refuses subflows to others than that of its listener.
 `load` is its table of plan.toml. `lab` starts commands as the line does (lines.py).
 """
