@@ -4,6 +4,7 @@ mod cgroup;
 #[allow(dead_code)]
 #[path = "../common/mod.rs"]
 mod common;
+mod failures;
 mod socks;
 
 use common::{MULTIRAIL, Place, keys, listening, stderr};
@@ -52,13 +53,19 @@ impl Net {
         let lab = Lab::temporary(topology).unwrap();
         let mut net = Self { children: Vec::new(), lab, place: Place::new(name) };
         net.place.token();
-        let mut server = net.command("h2", &["--json", "serve", "--token-file", "token"]);
-        let mut server = server.args(serve).stdout(Stdio::piped()).spawn().unwrap();
-        listening(&mut server);
+        let server = net.server(serve);
         net.children.push(server);
         let address = net.address(0);
         net.echo(&address, "7000");
         Some(net)
+    }
+
+    /// Starts a server on `h2`, which is the first child.
+    fn server(&self, options: &[&str]) -> Child {
+        let mut server = self.command("h2", &["--json", "serve", "--token-file", "token"]);
+        let mut server = server.args(options).stdout(Stdio::piped()).spawn().unwrap();
+        listening(&mut server);
+        server
     }
 
     /// Starts the program on `h2`.
@@ -93,7 +100,11 @@ impl Net {
 
     /// How many bytes have left `h1` on a rail.
     fn sent_bytes(&self, rail: usize) -> u64 {
-        let file = format!("/sys/class/net/{}/statistics/tx_bytes", self.lab.port(rail).unwrap());
+        self.counter(rail, "tx_bytes")
+    }
+
+    fn counter(&self, rail: usize, name: &str) -> u64 {
+        let file = format!("/sys/class/net/{}/statistics/{name}", self.lab.port(rail).unwrap());
         let read = self.lab.command("h1", "cat").unwrap().arg(file).output().unwrap();
         String::from_utf8(read.stdout).unwrap().trim().parse().unwrap()
     }
