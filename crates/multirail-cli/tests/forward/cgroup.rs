@@ -5,19 +5,28 @@ use multirail_testing::{Requirement, skip};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
 /// A cgroup of the test, removed with this value.
-struct Cgroup(PathBuf);
+pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    fn new() -> Option<Self> {
+    /// `None`, and the test is skipped, where none can be made.
+    pub fn new(name: &str) -> Option<Self> {
+        let made = Self::make(name);
+        if made.is_none() {
+            skip(Requirement::Cgroup2, "no cgroup of version 2 can be made");
+        }
+        made
+    }
+
+    fn make(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let mounted = mounts.lines().find_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
             [_, folder, "cgroup2", ..] => Some(folder.to_owned()),
             _ => None,
         });
-        let folder = Path::new(&mounted?).join(format!("multirail-test-{}", std::process::id()));
+        let folder = Path::new(&mounted?).join(format!("multirail-test-{name}-{}", std::process::id()));
         fs::create_dir(&folder).ok().map(|()| Self(folder))
     }
 
@@ -39,30 +48,31 @@ impl Drop for Cgroup {
     }
 }
 
-/// Starts the relay, and waits until it has taken over the cgroup.
-fn take_over(net: &mut Net, cgroup: &Cgroup) {
-    let mut run = net.command("h1", &["run", "--token-file", "token", "--peers", &net.address(0), "--cgroup"]);
-    let mut run = run.arg(cgroup.path()).stdout(Stdio::piped()).spawn().unwrap();
-    let stdout = run.stdout.take().unwrap();
+/// Starts the relay with these servers, and waits until it has taken over the cgroup. Returns its stderr.
+pub fn take_over(net: &mut Net, cgroup: &Cgroup, peers: &str) -> ChildStderr {
+    let mut run = net.command("h1", &["run", "--token-file", "token", "--peers", peers, "--cgroup"]);
+    let run = run.arg(cgroup.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let (stdout, stderr) = (run.stdout.take().unwrap(), run.stderr.take().unwrap());
     net.children.push(run);
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).unwrap();
     assert!(line.starts_with("taking over connections of "), "{line}");
+    stderr
 }
 
-/// Runs a Python script on `h1`, in the cgroup.
-fn python(net: &Net, cgroup: &Cgroup, script: &str, args: &[&str]) -> Output {
+/// A Python script on `h1`, in the cgroup.
+pub fn python(net: &Net, cgroup: &Cgroup, script: &str, args: &[&str]) -> Command {
     let mut shell = net.lab.command("h1", "sh").unwrap();
     shell.args(["-c", "echo $$ >\"$0\"/cgroup.procs && exec python3 -c \"$@\"", &cgroup.path()]);
-    shell.arg(format!("import socket, sys\n{script}")).args(args).output().unwrap()
+    shell.arg(format!("import os, socket, sys, threading, time\n{script}")).args(args);
+    shell
 }
 
 #[test]
 fn connections_of_a_cgroup_are_taken_over_while_the_command_runs() {
     let Some(mut net) = Net::up("cgroup", &["1gbit", "1gbit"], &["--allow-forward"]) else { return };
-    let Some(cgroup) = Cgroup::new() else {
-        return skip(Requirement::Cgroup2, "no cgroup of version 2 can be made");
-    };
+    let Some(cgroup) = Cgroup::new("runs") else { return };
     let address = net.address(0);
     let is_taken_over = "
 def talk(s):
@@ -99,16 +109,16 @@ s = socket.create_connection((sys.argv[1], 7000))
 assert s.getsockname()[0] != '127.0.0.1', s.getsockname()
 assert s.getpeername() == (sys.argv[1], 7000)
 ";
-    passed(&python(&net, &cgroup, is_plain, &[&address]));
-    take_over(&mut net, &cgroup);
-    passed(&python(&net, &cgroup, is_taken_over, &[&address]));
+    passed(&python(&net, &cgroup, is_plain, &[&address]).output().unwrap());
+    let _stderr = take_over(&mut net, &cgroup, &address);
+    passed(&python(&net, &cgroup, is_taken_over, &[&address]).output().unwrap());
     // Other processes are left alone.
     let mut outside = net.lab.command("h1", "python3").unwrap();
     passed(&outside.arg("-c").arg(format!("import socket, sys\n{is_plain}")).arg(&address).output().unwrap());
     let mut run = net.children.pop().unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
-    passed(&python(&net, &cgroup, is_plain, &[&address]));
+    passed(&python(&net, &cgroup, is_plain, &[&address]).output().unwrap());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod cgroup;
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
+mod servers;
 mod socks;
 
 use common::{MULTIRAIL, Place, keys, listening, stderr};
