@@ -42,8 +42,9 @@ type Tell = dyn Fn(&str, ServerState<'_>) + Send + Sync;
 pub struct CgroupRelay {
     redirect: Redirect,
     listeners: [TcpListener; 2],
-    /// The sessions by the addresses of their servers.
-    sessions: RwLock<HashMap<IpAddr, Arc<Forwarder>>>,
+    /// The sessions by the addresses of their servers, the latest last. Two servers may be on one host. No list is empty,
+    /// and these addresses are the ones that are redirected.
+    sessions: RwLock<HashMap<IpAddr, Vec<Arc<Forwarder>>>>,
 }
 
 impl CgroupRelay {
@@ -127,7 +128,7 @@ impl CgroupRelay {
     fn add(&self, addresses: &[IpAddr], session: &Arc<Forwarder>) {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
-            sessions.insert(*address, session.clone());
+            sessions.entry(*address).or_default().push(session.clone());
             if let Err(error) = self.redirect.add_host(*address) {
                 tracing::warn!(%address, %error, "connections to it go out plainly");
             }
@@ -137,12 +138,19 @@ impl CgroupRelay {
     fn remove(&self, addresses: &[IpAddr], session: &Arc<Forwarder>) {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
         for address in addresses {
-            // Two names may be of one host.
-            if sessions.get(address).is_some_and(|other| Arc::ptr_eq(other, session)) {
+            let Some(of_address) = sessions.get_mut(address) else { continue };
+            of_address.retain(|other| !Arc::ptr_eq(other, session));
+            if of_address.is_empty() {
                 sessions.remove(address);
                 self.redirect.remove_host(*address);
             }
         }
+    }
+
+    /// The latest session to a server at this address that is not over.
+    fn session_to(&self, address: IpAddr) -> Option<Arc<Forwarder>> {
+        let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        sessions.get(&address)?.iter().rev().find(|session| !session.is_over()).cloned()
     }
 
     async fn accept(self: Arc<Self>, index: usize) {
@@ -160,7 +168,7 @@ impl CgroupRelay {
 
     /// Relays a connection to its end.
     async fn relay(self: Arc<Self>, connection: TcpStream, target: SocketAddr) {
-        let session = self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(&target.ip()).cloned();
+        let session = self.session_to(target.ip());
         // The program learns that the connection has failed, and not that it has ended.
         let _ = connection.set_zero_linger();
         let Some(session) = session else { return };
