@@ -7,6 +7,7 @@ mod common;
 mod failures;
 mod servers;
 mod socks;
+mod v6;
 
 use common::{MULTIRAIL, Place, keys, listening, stderr};
 use multirail_lab::{Lab, Topology};
