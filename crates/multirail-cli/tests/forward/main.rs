@@ -5,8 +5,12 @@ mod cgroup;
 #[path = "../common/mod.rs"]
 mod common;
 mod failures;
+mod guide;
 mod servers;
 mod socks;
+#[allow(dead_code)]
+#[path = "../ssh/sshd.rs"]
+mod sshd;
 mod v6;
 
 use common::{MULTIRAIL, Place, keys, listening, stderr};

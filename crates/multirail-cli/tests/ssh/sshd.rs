@@ -2,7 +2,7 @@
 
 use multirail_testing::{Requirement, skip};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,28 @@ pub const MULTIRAIL: &str = env!("CARGO_BIN_EXE_multirail");
 /// What takes milliseconds, also where other programs use the processors.
 const GENEROUS: Duration = Duration::from_secs(60);
 
-/// Two hosts: the one of the test, and `far`, which ssh reaches. Both are this machine. Everything
-/// that it starts and writes is gone when this is dropped.
+/// Two hosts: the one of the test, and `far`, which ssh reaches. Both are this machine, or two hosts of a lab on it.
+/// Everything that it starts and writes is gone when this is dropped.
 pub struct Hosts {
     dir: PathBuf,
     sshd: Child,
 }
 
 impl Hosts {
-    /// `None`, and the test is skipped, where sshd is not installed.
+    /// Starts sshd on loopback. `None`, and the test is skipped, where sshd is not installed.
     pub fn start(name: &str) -> Option<Hosts> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Self::start_at(name, address, |sshd| Command::new(sshd), || TcpStream::connect(address).is_ok())
+    }
+
+    /// The same at another address. `command` makes the command that runs a program on `far`, and `listens` tells whether
+    /// sshd listens.
+    pub fn start_at(
+        name: &str,
+        address: SocketAddr,
+        command: impl FnOnce(&Path) -> Command,
+        listens: impl Fn() -> bool,
+    ) -> Option<Hosts> {
         let Some(sshd) = program("sshd") else {
             skip(Requirement::Sshd, "sshd is not installed");
             return None;
@@ -41,15 +53,15 @@ impl Hosts {
             let made = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(dir.join(key)).status();
             assert!(made.unwrap().success());
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (ip, port) = (address.ip(), address.port());
         let user = Command::new("id").arg("-un").output().unwrap();
         let (user, at) = (String::from_utf8(user.stdout).unwrap(), dir.display());
         let host_key = fs::read_to_string(dir.join("host.pub")).unwrap();
-        fs::write(dir.join("known"), format!("[127.0.0.1]:{port} {host_key}")).unwrap();
+        fs::write(dir.join("known"), format!("[{ip}]:{port} {host_key}")).unwrap();
         fs::write(
             dir.join("sshd.conf"),
             format!(
-                "ListenAddress 127.0.0.1:{port}\nHostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nPidFile none\n\
+                "ListenAddress {address}\nHostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nPidFile none\n\
                  StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nForceCommand {at}/login\n"
             ),
         )
@@ -57,18 +69,17 @@ impl Hosts {
         fs::write(
             dir.join("ssh.conf"),
             format!(
-                "Host far storage1\nHostName 127.0.0.1\nPort {port}\nUser {user}\nIdentityFile {at}/user\nIdentitiesOnly yes\n\
+                "Host far storage1\nHostName {ip}\nPort {port}\nUser {user}\nIdentityFile {at}/user\nIdentitiesOnly yes\n\
                  IdentityAgent none\nUserKnownHostsFile {at}/known\nGlobalKnownHostsFile none\n\
                  StrictHostKeyChecking yes\nBatchMode yes\n"
             ),
         )
         .unwrap();
         std::os::unix::fs::symlink(MULTIRAIL, dir.join("bin/multirail")).unwrap();
-        let started =
-            Command::new(sshd).args(["-D", "-e", "-f"]).arg(dir.join("sshd.conf")).stderr(Stdio::null()).spawn();
+        let started = command(&sshd).args(["-D", "-e", "-f"]).arg(dir.join("sshd.conf")).stderr(Stdio::null()).spawn();
         let hosts = Hosts { dir, sshd: started.unwrap() };
         hosts.on_login("");
-        wait_until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        wait_until("sshd listens", listens);
         Some(hosts)
     }
 
@@ -130,11 +141,15 @@ impl Hosts {
 
     /// A shell in the near host's directory, whose `ssh` knows the hosts of the test.
     pub fn shell(&self, commands: &str) -> Command {
+        self.shell_of(Command::new("sh"), commands)
+    }
+
+    /// The same as a command that runs `sh`, such as one on a host of a lab.
+    pub fn shell_of(&self, mut command: Command, commands: &str) -> Command {
         fs::create_dir_all(self.dir.join("near-bin")).unwrap();
         let (ssh, at) = (program("ssh").unwrap(), self.dir.display());
         self.script("near-bin/ssh", &format!("#!/bin/sh\nexec {} -F {at}/ssh.conf \"$@\"\n", ssh.display()));
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut command = Command::new("sh");
         command.args(["-ec", commands]).current_dir(self.near(""));
         command.env("PATH", format!("{at}/near-bin:{at}/bin:{path}"));
         command
@@ -191,7 +206,7 @@ impl Drop for Hosts {
 }
 
 /// The path of a program of the system, also where it is in `sbin`.
-fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{path}:/usr/sbin:/sbin");
     path.split(':').map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
