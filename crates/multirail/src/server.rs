@@ -44,8 +44,9 @@ pub struct Server {
     attendance: Option<Arc<multirail_multicast::attend::Attendance>>,
     #[cfg(feature = "pipeline")]
     filters: Option<multirail_pipeline::Filters>,
+    /// What it connects to for clients, or the reason why nothing.
     #[cfg(feature = "forward")]
-    forwards: Option<multirail_forward::AllowList>,
+    forwards: std::result::Result<multirail_forward::AllowList, String>,
 }
 
 impl std::fmt::Debug for Server {
@@ -69,7 +70,7 @@ impl Server {
             #[cfg(feature = "pipeline")]
             filters: None,
             #[cfg(feature = "forward")]
-            forwards: None,
+            forwards: Err("it was started without targets".to_owned()),
         }
     }
 
@@ -128,7 +129,16 @@ impl Server {
     #[cfg(feature = "forward")]
     #[must_use]
     pub fn forwarding(mut self, allowed: multirail_forward::AllowList) -> Self {
-        self.forwards = Some(allowed);
+        self.forwards = Ok(allowed);
+        self
+    }
+
+    /// Sets the reason that clients get if the server connects to nothing for them; default that it was started without
+    /// targets.
+    #[cfg(feature = "forward")]
+    #[must_use]
+    pub fn not_forwarding(mut self, why: impl Into<String>) -> Self {
+        self.forwards = Err(why.into());
         self
     }
 
@@ -183,8 +193,8 @@ impl Server {
         let router = {
             use multirail_forward::{FORWARD, ForwardHandler};
             let handler = match &self.forwards {
-                Some(allowed) => ForwardHandler::new(allowed.clone()),
-                None => ForwardHandler::refusing("start it with --allow-forward"),
+                Ok(allowed) => ForwardHandler::new(allowed.clone()),
+                Err(why) => ForwardHandler::refusing(why),
             };
             router.register(FORWARD, Arc::new(handler))
         };

@@ -334,6 +334,8 @@ assert s.getsockname()[0] != '127.0.0.1'
 ";
     let output = net.python(&[], script, &[&net.address(0)]);
     passed(&output);
+    let told = "the server does not forward connections: start it with --allow-forward\n";
+    assert!(stderr(&output).ends_with(told), "{}", stderr(&output));
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 

@@ -86,6 +86,8 @@ pub struct ServeArgs {
 /// The reason that clients get if they ask for a program. The user of a client may be another
 /// person than the one who starts the server, so it says what to do.
 const NO_PROGRAMS: &str = "this host runs no programs for others; start its server with --allow-programs";
+/// The same for a connection.
+const NO_FORWARDS: &str = "start it with --allow-forward";
 
 #[derive(Serialize)]
 struct Ready {
@@ -161,7 +163,7 @@ pub fn run(args: ServeArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
     let server = server.max_sessions(args.max_sessions.get().into()).stopped_by(stop.clone());
     let server = match args.allow_forward {
         Some(allowed) => server.forwarding(allowed),
-        None => server,
+        None => server.not_forwarding(NO_FORWARDS),
     };
     let metrics_address = metrics.as_ref().map(Metrics::address).transpose()?;
     if let Some(metrics) = metrics {
