@@ -38,6 +38,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        // Where a test has failed, some may still run.
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
         // Processes that have ended may be in it for a moment.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
