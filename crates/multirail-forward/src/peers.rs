@@ -4,6 +4,7 @@ use crate::client::{ForwardError, Forwarder};
 use multirail_net::{Config, DEFAULT_PORT};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -14,7 +15,7 @@ const PROBE_WITHIN: Duration = Duration::from_millis(300);
 const ABSENT_FOR: Duration = Duration::from_secs(60);
 /// How long the last bytes of connections may take when the program has ended.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-/// How long a named server that could not be reached is left alone.
+/// How long a server that is named, or had a session before, is left alone when it could not be reached.
 const FAILED_FOR: Duration = Duration::from_secs(2);
 
 /// The servers that forward connections, by the addresses of their hosts.
@@ -35,7 +36,15 @@ struct Peer {
     /// Where its server is, as [`Forwarder::connect`] takes it.
     host: String,
     is_named: bool,
+    /// Whether there was a session.
+    was_connected: AtomicBool,
     state: tokio::sync::Mutex<State>,
+}
+
+impl Peer {
+    fn new(host: String, is_named: bool) -> Self {
+        Self { host, is_named, was_connected: AtomicBool::new(false), state: State::Unknown.into() }
+    }
 }
 
 #[derive(Debug)]
@@ -79,7 +88,7 @@ impl Peers {
         for host in hosts {
             let unreachable = |cause| multirail_net::Error::Unreachable { host: host.clone(), cause };
             let addresses = tokio::net::lookup_host(host).await.map_err(unreachable)?;
-            let peer = Arc::new(Peer { host: host.clone(), is_named: true, state: State::Unknown.into() });
+            let peer = Arc::new(Peer::new(host.clone(), true));
             by_address.extend(addresses.map(|address| (address.ip().to_canonical(), peer.clone())));
         }
         Ok(Self { config, probes: false, by_address: by_address.into() })
@@ -94,19 +103,21 @@ impl Peers {
             State::Absent { until } if Instant::now() < *until => return Found::None,
             _ => {}
         }
-        let absent = |after| State::Absent { until: Instant::now() + after };
+        let is_known = peer.is_named || peer.was_connected.load(Ordering::Relaxed);
+        let absent = || State::Absent { until: Instant::now() + if is_known { FAILED_FOR } else { ABSENT_FOR } };
         if !peer.is_named && !answers(SocketAddr::new(address, DEFAULT_PORT)).await {
-            *state = absent(ABSENT_FOR);
+            *state = absent();
             return Found::None;
         }
         match self.connect(&peer).await {
             Ok(forwarder) => {
                 let forwarder = Arc::new(forwarder);
+                peer.was_connected.store(true, Ordering::Relaxed);
                 *state = State::Connected(forwarder.clone());
                 Found::Server(forwarder)
             }
             Err(error) => {
-                *state = absent(if peer.is_named { FAILED_FOR } else { ABSENT_FOR });
+                *state = absent();
                 Found::Failed { host: peer.host.clone(), error }
             }
         }
@@ -121,7 +132,7 @@ impl Peers {
             return None;
         }
         let host = SocketAddr::new(address, DEFAULT_PORT).to_string();
-        let peer = Arc::new(Peer { host, is_named: false, state: State::Unknown.into() });
+        let peer = Arc::new(Peer::new(host, false));
         by_address.insert(address, peer.clone());
         Some(peer)
     }

@@ -18,7 +18,7 @@ struct Program(Child);
 impl Program {
     fn start(net: &Net, script: &str) -> Self {
         let mut run = net.command("h1", &["run", "--token-file", "token", "--", "python3", "-c"]);
-        let script = format!("import hashlib, os, socket, sys, threading\n{script}");
+        let script = format!("import hashlib, os, socket, sys, threading, time\n{script}");
         let run = run.arg(script).arg(net.address(0)).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(run.stderr(Stdio::piped()).spawn().unwrap())
     }
@@ -149,8 +149,22 @@ except ConnectionResetError:
 [t.join() for t in threads]
 assert 'reset' in sent + received, (sent, received)
 print('reset', flush=True)
+# One connection while the rails are down: a server that was there before is looked for again soon, not in a minute.
+attempt = socket.socket()
+attempt.setblocking(False)
+attempt.connect_ex((sys.argv[1], 7000))
+attempt.close()
+print('tried', flush=True)
 sys.stdin.readline()
-connected()
+for _ in range(300):
+    s = socket.create_connection((sys.argv[1], 7000), timeout=120)
+    if s.getsockname()[0] == '127.0.0.1':
+        s.sendall(b'x')
+        assert s.recv(1) == b'x'
+        break
+    time.sleep(0.1)
+else:
+    sys.exit('it is not forwarded again')
 ";
     let mut program = Program::start(&net, script);
     program.says("connected");
@@ -159,6 +173,7 @@ connected()
         net.lab.set_cut(rail).unwrap();
     }
     program.says("reset");
+    program.says("tried");
     for rail in 0..2 {
         net.lab.set_up(rail).unwrap();
     }
