@@ -4,14 +4,13 @@ use crate::client::{ForwardError, Forwarder};
 use multirail_net::{Config, DEFAULT_PORT};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
 /// How long a host that is not named may take to answer on multirail's port.
 const PROBE_WITHIN: Duration = Duration::from_millis(300);
-/// How long an address without a server is left alone.
+/// How long an address without a server, or with one that does not forward, is left alone.
 const ABSENT_FOR: Duration = Duration::from_secs(60);
 /// How long the last bytes of connections may take when the program has ended.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -35,24 +34,28 @@ pub struct Peers {
 struct Peer {
     /// Where its server is, as [`Forwarder::connect`] takes it.
     host: String,
-    is_named: bool,
-    /// Whether there was a session.
-    was_connected: AtomicBool,
-    state: tokio::sync::Mutex<State>,
+    known: tokio::sync::Mutex<Known>,
 }
 
-impl Peer {
-    fn new(host: String, is_named: bool) -> Self {
-        Self { host, is_named, was_connected: AtomicBool::new(false), state: State::Unknown.into() }
-    }
+/// What is known of a server.
+#[derive(Debug)]
+struct Known {
+    /// Whether there is one: it is named, or had a session before.
+    exists: bool,
+    state: State,
 }
 
 #[derive(Debug)]
 enum State {
     Unknown,
     Connected(Arc<Forwarder>),
-    /// There is no server, or it does not forward.
+    /// There is no server.
     Absent {
+        until: Instant,
+    },
+    /// It could not be reached, or does not forward.
+    Failed {
+        error: Arc<ForwardError>,
         until: Instant,
     },
 }
@@ -62,10 +65,20 @@ enum State {
 pub(crate) enum Found {
     /// The session to it.
     Server(Arc<Forwarder>),
-    /// There is none, as was known.
+    /// There is none.
     None,
-    /// The attempt has failed just now.
-    Failed { host: String, error: ForwardError },
+    /// There should be one. The attempt has failed now or a short time ago.
+    Failed { host: String, error: Arc<ForwardError> },
+}
+
+impl Peer {
+    fn new(host: String, is_named: bool) -> Self {
+        Self { host, known: Known { exists: is_named, state: State::Unknown }.into() }
+    }
+
+    fn failed(&self, error: Arc<ForwardError>) -> Found {
+        Found::Failed { host: self.host.clone(), error }
+    }
 }
 
 impl Peers {
@@ -97,28 +110,28 @@ impl Peers {
     /// The session to the server at `address`.
     pub(crate) async fn find(&self, address: IpAddr) -> Found {
         let Some(peer) = self.peer(address) else { return Found::None };
-        let mut state = peer.state.lock().await;
-        match &*state {
+        let mut known = peer.known.lock().await;
+        match &known.state {
             State::Connected(forwarder) if !forwarder.is_over() => return Found::Server(forwarder.clone()),
             State::Absent { until } if Instant::now() < *until => return Found::None,
+            State::Failed { error, until } if Instant::now() < *until => return peer.failed(error.clone()),
             _ => {}
         }
-        let is_known = peer.is_named || peer.was_connected.load(Ordering::Relaxed);
-        let absent = || State::Absent { until: Instant::now() + if is_known { FAILED_FOR } else { ABSENT_FOR } };
-        if !peer.is_named && !answers(SocketAddr::new(address, DEFAULT_PORT)).await {
-            *state = absent();
+        if !known.exists && !answers(SocketAddr::new(address, DEFAULT_PORT)).await {
+            known.state = State::Absent { until: Instant::now() + ABSENT_FOR };
             return Found::None;
         }
         match self.connect(&peer).await {
             Ok(forwarder) => {
                 let forwarder = Arc::new(forwarder);
-                peer.was_connected.store(true, Ordering::Relaxed);
-                *state = State::Connected(forwarder.clone());
+                *known = Known { exists: true, state: State::Connected(forwarder.clone()) };
                 Found::Server(forwarder)
             }
             Err(error) => {
-                *state = absent();
-                Found::Failed { host: peer.host.clone(), error }
+                let error = Arc::new(error);
+                let after = if known.exists { FAILED_FOR } else { ABSENT_FOR };
+                known.state = State::Failed { error: error.clone(), until: Instant::now() + after };
+                peer.failed(error)
             }
         }
     }
@@ -147,7 +160,7 @@ impl Peers {
     pub(crate) async fn close(&self) {
         let peers: Vec<Arc<Peer>> = self.lock().drain().map(|(_, peer)| peer).collect();
         for peer in peers {
-            let before = std::mem::replace(&mut *peer.state.lock().await, State::Unknown);
+            let before = std::mem::replace(&mut peer.known.lock().await.state, State::Unknown);
             let State::Connected(forwarder) = before else { continue };
             // A connection that still opens keeps it.
             let Some(forwarder) = Arc::into_inner(forwarder) else { continue };

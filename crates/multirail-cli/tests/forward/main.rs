@@ -339,10 +339,11 @@ assert s.getsockname()[0] != '127.0.0.1'
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
-#[test]
-fn a_lost_session_resets_connections_and_later_ones_go_out_plainly() {
-    let Some(mut net) = Net::up("lost", &["1gbit", "1gbit"], &["--allow-forward"]) else { return };
+/// Kills the server of a connected program, which then does what `afterwards` says.
+fn lose_session(name: &str, options: &[&str], afterwards: &str) -> Option<Output> {
+    let mut net = Net::up(name, &["1gbit", "1gbit"], &["--allow-forward"])?;
     let script = "
+import errno, socket, sys
 s = socket.create_connection((sys.argv[1], 7000))
 s.sendall(b'x')
 assert s.recv(1) == b'x'
@@ -352,15 +353,39 @@ try:
     sys.exit(f'no reset: {data}')
 except ConnectionResetError:
     pass
-t = socket.create_connection((sys.argv[1], 7000))
-assert t.getsockname()[0] != '127.0.0.1'
 ";
-    let mut run = net.command("h1", &["run", "--token-file", "token", "--", "python3", "-c"]);
-    let run = run.arg(format!("import socket, sys\n{script}")).arg(net.address(0)).stdout(Stdio::piped());
-    let mut run = run.stderr(Stdio::piped()).spawn().unwrap();
+    let mut run = net.command("h1", &["run", "--token-file", "token"]);
+    let run = run.args(options).args(["--", "python3", "-c"]).arg(format!("{script}{afterwards}")).arg(net.address(0));
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     run.stdout.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
     net.children[0].kill().unwrap();
-    passed(&run.wait_with_output().unwrap());
+    Some(run.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_lost_session_resets_connections_and_later_ones_go_out_plainly() {
+    let afterwards = "
+for _ in range(3):
+    t = socket.create_connection((sys.argv[1], 7000))
+    assert t.getsockname()[0] != '127.0.0.1'
+";
+    let Some(output) = lose_session("lost", &[], afterwards) else { return };
+    passed(&output);
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+}
+
+#[test]
+fn where_sessions_are_required_no_connection_goes_out_plainly_after_one_is_lost() {
+    let afterwards = "
+for _ in range(3):
+    try:
+        socket.create_connection((sys.argv[1], 7000))
+        sys.exit('it went out plainly')
+    except OSError as e:
+        assert e.errno == errno.ENETUNREACH, e
+";
+    let Some(output) = lose_session("required", &["--require"], afterwards) else { return };
+    passed(&output);
 }
 
 #[test]
