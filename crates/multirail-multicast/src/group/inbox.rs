@@ -53,17 +53,17 @@ impl GroupInbox {
         Ok(store)
     }
 
-    /// The data of a transfer that is complete. It is a copy, since the store goes on serving others.
-    pub(super) fn take(&self, number: u32) -> Result<Vec<u8>, StoreError> {
+    /// The data of a transfer that is complete, once. It is a copy, since the store goes on serving others.
+    pub(super) fn take(&self, number: u32) -> Result<Option<Vec<u8>>, StoreError> {
         let store = lock(&self.stores).remove(&number);
-        let Some(store) = store else { return Ok(Vec::new()) };
+        let Some(store) = store else { return Ok(None) };
         let pieces = store.manifest().pieces();
         let mut data = vec![0; pieces.total_bytes as usize];
         for piece in 0..pieces.count() {
             let range = pieces.range(piece);
             store.read(piece, 0, &mut data[range.start as usize..range.end as usize])?;
         }
-        Ok(data)
+        Ok(Some(data))
     }
 
     /// Gives the data to the program. Waits while too many broadcasts wait.

@@ -103,7 +103,8 @@ impl MemberDriver {
         let is_quick = inbox.is_some() && store.manifest().pieces().total_bytes <= wire::MAX_INLINE_BYTES;
         let finish = move || {
             let report = store.finish()?;
-            let data = inbox.filter(|_| report.failed.is_empty()).map(|inbox| inbox.take(number)).transpose()?;
+            let inbox = inbox.filter(|_| report.failed.is_empty());
+            let data = inbox.map(|inbox| inbox.take(number)).transpose()?.flatten();
             Ok((report, data))
         };
         match run(is_quick, finish).await {
