@@ -91,10 +91,15 @@ fn rclone_copies() {
     run("rclone", &["rclone"]);
 }
 
+#[test]
+fn open_mpi_exchanges() {
+    run("MPI", &["mpirun.openmpi", "mpicc.openmpi", "unshare"]);
+}
+
 /// Every block is run by one of the tests above, or says why not.
 #[test]
 fn every_section_is_run() {
     let sections = GUIDE.split("\n## ").filter(|text| text.contains(RUN)).map(|text| text.lines().next().unwrap());
     let sections: Vec<_> = sections.map(|title| title.split(':').next().unwrap()).collect();
-    assert_eq!(sections, [LAB, "PostgreSQL", "Redis", "rclone"]);
+    assert_eq!(sections, [LAB, "PostgreSQL", "Redis", "rclone", "MPI"]);
 }
