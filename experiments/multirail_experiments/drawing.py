@@ -1,5 +1,8 @@
 """The look of all figures."""
 
+import statistics
+from typing import NamedTuple
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -122,6 +125,38 @@ class Figure:
         if bottom is not None:
             self.axes.set_ylim(bottom=bottom)
         save(self.figure, path)
+
+
+class Bar(NamedTuple):
+    """A bar for the median of several rounds."""
+
+    name: str
+    values: list
+    color: str
+    # What is written beside the bar.
+    label: str
+
+
+def median_bars(title, bars, path, height, margin):
+    """Draws horizontal bars, the first on top, with lines from the least to the most value."""
+    bars = list(reversed(bars))
+    middles = [statistics.median(bar.values) for bar in bars]
+    least = [middle - min(bar.values) for middle, bar in zip(middles, bars)]
+    most = [max(bar.values) - middle for middle, bar in zip(middles, bars)]
+    figure, axes = plt.subplots(figsize=(7.2, height))
+    drawn = axes.barh(
+        [bar.name for bar in bars],
+        middles,
+        xerr=[least, most],
+        color=[bar.color for bar in bars],
+        error_kw={"linewidth": 1},
+    )
+    axes.bar_label(drawn, [f" {bar.label}" for bar in bars], fontsize=8)
+    axes.set_title(f"{title} (lines: least to most of the rounds)", fontsize=10)
+    axes.margins(x=margin)
+    axes.tick_params(labelsize=8)
+    frame(axes)
+    save(figure, path)
 
 
 def frame(axes):

@@ -12,6 +12,11 @@ NOT_REAL = ("oracle",)
 TOLERANCE = 0.03
 
 
+def median_ratio(ours, theirs):
+    """The median of the ratios of two lists of values, round by round."""
+    return statistics.median(mine / its for mine, its in zip(ours, theirs))
+
+
 class Point(NamedTuple):
     """The default beside the best real line, at one size on one network."""
 

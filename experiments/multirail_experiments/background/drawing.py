@@ -16,24 +16,8 @@ def figures(rows, out_dir):
 
 
 def bars(network, measured, path):
-    measured = list(reversed(measured))
-    figure, axes = drawing.plt.subplots(figsize=(7.2, 2.6))
-    rates = [one.rate for one in measured]
-    least = [one.rate - min(one.mbit_s) for one in measured]
-    most = [max(one.mbit_s) - one.rate for one in measured]
-    drawn = axes.barh(
-        [one.name for one in measured],
-        rates,
-        xerr=[least, most],
-        color=[color(one) for one in measured],
-        error_kw={"linewidth": 1},
-    )
-    axes.bar_label(drawn, [label(one) for one in measured], fontsize=8)
-    axes.set_title(f"{network}: Mbit/s (lines: least to most of the rounds)", fontsize=10)
-    axes.margins(x=0.3)
-    axes.tick_params(labelsize=8)
-    drawing.frame(axes)
-    drawing.save(figure, path)
+    drawn = [drawing.Bar(one.name, one.mbit_s, color(one), label(one)) for one in measured]
+    drawing.median_bars(f"{network}: Mbit/s", drawn, path, height=2.6, margin=0.3)
 
 
 def color(one):
@@ -44,7 +28,7 @@ def color(one):
 
 def label(one):
     rtt = "" if one.rtt is None else f", {one.rtt:.0f} ms"
-    return f" {one.rate:.1f}{rtt}{dagger(one.cpu_was_limit)}"
+    return f"{one.rate:.1f}{rtt}{dagger(one.cpu_was_limit)}"
 
 
 def tables(found):

@@ -4,6 +4,7 @@ import statistics
 from typing import NamedTuple
 
 from multirail_experiments.peers import cp, cp_background
+from multirail_experiments.results import median_ratio
 
 PLAIN, BACKGROUND = cp.NAME, cp_background.NAME
 KINDS = ("stream", "copy")
@@ -51,4 +52,4 @@ def share(ours, other):
     """The ratio of two rates, round by round."""
     if ours is None or other is None:
         return None
-    return statistics.median(mine / its for mine, its in zip(ours.mbit_s, other.mbit_s))
+    return median_ratio(ours.mbit_s, other.mbit_s)

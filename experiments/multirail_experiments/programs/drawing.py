@@ -25,26 +25,13 @@ def figures(rows, out_dir):
 
 
 def bars(network, measured, path):
-    measured = list(reversed(measured))
-    figure, axes = drawing.plt.subplots(figsize=(7.2, 0.8 + 0.22 * len(measured)))
-    drawn = axes.barh(
-        [f"{one.load}, {one.line}" for one in measured],
-        [one.middle for one in measured],
-        xerr=[
-            [one.middle - min(one.values) for one in measured],
-            [max(one.values) - one.middle for one in measured],
-        ],
-        color=[COLORS[one.line] for one in measured],
-        error_kw={"linewidth": 1},
-    )
-    axes.bar_label(
-        drawn, [f" {one.middle:.1f}{dagger(one.cpu_was_limit)}" for one in measured], fontsize=8
-    )
-    axes.set_title(f"{network}: Mbit/s (lines: least to most of the rounds)", fontsize=10)
-    axes.margins(x=0.2)
-    axes.tick_params(labelsize=8)
-    drawing.frame(axes)
-    drawing.save(figure, path)
+    drawn = []
+    for one in measured:
+        label = shown(one.middle) + dagger(one.cpu_was_limit)
+        name = f"{one.load}, {one.line}"
+        drawn.append(drawing.Bar(name, one.values, COLORS[one.line], label))
+    height = 0.8 + 0.22 * len(drawn)
+    drawing.median_bars(f"{network}: {DRAWN_UNIT}", drawn, path, height, margin=0.2)
 
 
 def tables(found):

@@ -3,6 +3,8 @@
 import statistics
 from typing import NamedTuple
 
+from multirail_experiments.results import median_ratio
+
 
 class Measured(NamedTuple):
     """A load with one line on one network, by round."""
@@ -33,4 +35,4 @@ def ratio(ours, other):
     """The ratio of two values, round by round; None without one of them."""
     if ours is None or other is None:
         return None
-    return statistics.median(mine / its for mine, its in zip(ours.values, other.values))
+    return median_ratio(ours.values, other.values)
