@@ -77,7 +77,11 @@ impl Forwarder {
         let addresses = session.rails().iter().filter_map(|rail| Some(rail.addresses?.1.ip().to_canonical())).collect();
         request::send_request(&mut session, FORWARD, &ForwardRequest).await?;
         match request::receive(&mut session).await? {
-            ForwardAnswer::Ready => Ok(Self { streams: session.into_streams(), addresses }),
+            ForwardAnswer::Ready => {
+                let streams = session.into_streams();
+                streams.refuse_new();
+                Ok(Self { streams, addresses })
+            }
             ForwardAnswer::Refused(why) => Err(ForwardError::Refused { why }),
         }
     }

@@ -405,6 +405,30 @@ fn a_lying_peer_is_named() {
 }
 
 #[test]
+fn a_peer_that_opens_streams_without_end_costs_no_memory() {
+    let mut side = Streams::new(Role::Listener);
+    // Each frame opens all streams up to its own.
+    let step = 4 * MAX_STREAMS as u64;
+    let violation = (1..100).find_map(|frame| side.handle_message(&data(frame * step, 0, 0, false)).err());
+    assert_eq!(violation, Some(StreamViolation::TooManyRefused));
+    assert!(side.count() <= MAX_STREAMS);
+}
+
+#[test]
+fn a_side_that_refuses_streams_keeps_none() {
+    let mut side = Streams::new(Role::Listener);
+    side.refuse_new();
+    side.handle_message(&data(0, 0, 100, false)).expect("it is no violation");
+    assert_eq!((side.count(), side.poll_event()), (0, None));
+    let mut answer = Vec::new();
+    assert!(side.next_message(&mut answer, MESSAGE_BYTES));
+    let mut peer = Streams::new(Role::Dialler);
+    let stream = peer.open().expect("room");
+    peer.handle_message(&answer).expect("valid");
+    assert_eq!(peer.write(stream, b"x"), WriteOutcome::Reset(ResetCode::TOO_MANY));
+}
+
+#[test]
 fn what_a_peer_sends_before_its_turn_is_limited() {
     let mut side = Streams::new(Role::Listener);
     let mut pieces = 0;

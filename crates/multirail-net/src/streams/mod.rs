@@ -150,6 +150,11 @@ impl Streams {
         Ok(SessionStream::new(self.handle.clone(), id))
     }
 
+    /// Refuses all streams that the peer opens from now on, for a side that only opens them.
+    pub fn refuse_new(&self) {
+        self.handle.core.lock().streams.refuse_new();
+    }
+
     /// The current state of the session's rails.
     pub fn rails(&self) -> Vec<RailStatus> {
         self.handle.core.shared.rails()

@@ -15,6 +15,8 @@ pub(super) const GROWTH_PART: u64 = 8;
 pub const SEND_BUFFER_BYTES: usize = 128 << 10;
 /// The most streams of one opener at a time.
 pub const MAX_STREAMS: usize = 4096;
+/// The most resets that wait to be sent when the peer opens a further stream that must be refused.
+pub(super) const MAX_RESETS: usize = 4 * MAX_STREAMS;
 /// What is kept of bytes that came before their turn, with [`EARLY_PIECE_BYTES`] for each piece. A
 /// sender that fills its window with frames of one byte needs 64 bytes for each 17, so that this is
 /// more than any sender needs.

@@ -1,7 +1,7 @@
 //! All streams of one side, and the frames between the two sides.
 
 use super::frame::{HEADER_BYTES, MAX_DATA_BYTES, StreamFrame, data_header};
-use super::limits::{GROWTH_PART, MAX_EARLY_BYTES, MAX_GROWTH_BYTES, MAX_STREAMS};
+use super::limits::{GROWTH_PART, MAX_EARLY_BYTES, MAX_GROWTH_BYTES, MAX_RESETS, MAX_STREAMS};
 use super::receive_half::ReceiveHalf;
 use super::schedule::{Schedule, Turn};
 use super::send_half::SendHalf;
@@ -79,6 +79,8 @@ pub struct Streams {
     /// The lowest number that no stream of the peer has had.
     next_peer: StreamId,
     own_count: usize,
+    /// No stream of the peer is accepted.
+    refuses_new: bool,
     table: BTreeMap<StreamId, Stream>,
     schedule: Schedule,
     /// Limits that the peer must be told, one a stream.
@@ -101,6 +103,7 @@ impl Streams {
             next_own: StreamId::from_number(own),
             next_peer: StreamId::from_number(peer),
             own_count: 0,
+            refuses_new: false,
             table: BTreeMap::new(),
             schedule: Schedule::default(),
             credits: BTreeMap::new(),
@@ -123,6 +126,11 @@ impl Streams {
         self.own_count += 1;
         self.table.insert(stream, Stream::new(stream));
         Some(stream)
+    }
+
+    /// Refuses all streams that the peer opens from now on.
+    pub fn refuse_new(&mut self) {
+        self.refuses_new = true;
     }
 
     /// The number of streams that are not over, or not released.
@@ -338,20 +346,24 @@ impl Streams {
                 return Err(StreamViolation::TooFarAhead(stream));
             }
             while self.next_peer <= stream {
-                self.accept(self.next_peer);
+                self.accept(self.next_peer)?;
                 self.next_peer = self.next_peer.next();
             }
         }
         Ok(self.table.get_mut(&stream))
     }
 
-    fn accept(&mut self, stream: StreamId) {
-        if self.table.len() - self.own_count >= MAX_STREAMS {
+    fn accept(&mut self, stream: StreamId) -> Result<(), StreamViolation> {
+        if self.refuses_new || self.table.len() - self.own_count >= MAX_STREAMS {
+            if self.resets.len() >= MAX_RESETS {
+                return Err(StreamViolation::TooManyRefused);
+            }
             self.resets.push_back((stream, ResetCode::TOO_MANY));
-            return;
+            return Ok(());
         }
         self.table.insert(stream, Stream::new(stream));
         self.events.push_back(StreamEvent::Opened(stream));
+        Ok(())
     }
 
     fn activate(&mut self, stream: StreamId) {

@@ -57,6 +57,9 @@ pub enum StreamViolation {
         /// The stream.
         StreamId,
     ),
+    /// More streams that must be refused than resets can be kept for.
+    #[error("too many streams beyond the limit")]
+    TooManyRefused,
     /// More bytes before their turn than a sender can have under way.
     #[error("too many bytes before their turn")]
     TooMuchEarly,
