@@ -163,6 +163,11 @@ impl Shared {
         self.lock().check()
     }
 
+    /// The rate at which the peer received lately, over all rails; 0 before the first measurement.
+    pub(crate) fn rate_bytes_s(&self) -> f64 {
+        self.lock().machine.channels().filter(|channel| channel.up).map(|channel| channel.rate_bytes_s).sum()
+    }
+
     /// Which side of the session this is.
     pub(crate) fn role(&self) -> Role {
         self.lock().machine.role()

@@ -12,6 +12,11 @@ use std::task::{Context, Poll};
 /// The most messages that are received in one turn, before other tasks of the runtime get theirs.
 const MESSAGES_A_TURN: usize = 64;
 
+/// The time that a message may take on all rails together.
+const MESSAGE_S: f64 = 1e-3;
+/// Shorter messages would cost more than they carry.
+const MIN_MESSAGE_BYTES: usize = 8 << 10;
+
 /// What drives the session until it is over.
 pub(super) struct Task {
     core: Arc<Core>,
@@ -45,13 +50,14 @@ impl Task {
             Poll::Ready(Err(error)) => return Poll::Ready(matches!(error, Error::Closed)),
             Poll::Pending => {}
         }
+        let most_bytes = message_bytes(core.shared.rate_bytes_s());
         let sent = core.shared.poll_send_all(cx.waker(), &mut |buffer| {
             let mut state = core.lock();
             if !state.streams.is_due() {
                 return None;
             }
             let mut message = buffer();
-            let made = state.streams.next_message(&mut message, COPY_LIMIT_BYTES as usize);
+            let made = state.streams.next_message(&mut message, most_bytes);
             state.dispatch();
             made.then_some(message)
         });
@@ -88,4 +94,15 @@ impl Task {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// The most bytes of a message. What was begun cannot be overtaken, and on rails of unlike delay the bytes
+/// of a message arrive late together.
+fn message_bytes(rate_bytes_s: f64) -> usize {
+    let most = COPY_LIMIT_BYTES as usize;
+    // Before the first measurement.
+    if rate_bytes_s <= 0.0 {
+        return most;
+    }
+    ((rate_bytes_s * MESSAGE_S) as usize).clamp(MIN_MESSAGE_BYTES, most)
 }

@@ -5,11 +5,15 @@ use super::stream_id::StreamId;
 use super::violation::StreamViolation;
 use std::collections::{BTreeMap, VecDeque};
 
+/// Limits that can be told before the bytes up to the first one have arrived: one for each quarter of a
+/// window.
+const LIMITS_UNDER_WAY: usize = 4;
+
 /// The receiving half of one stream.
 ///
 /// The *window* is how far the sender's limit is ahead of what was read. It doubles if the reader has
-/// read everything while the sender waited: the last byte that has arrived is at a limit. A sender that
-/// waits for a slow reader does not count. Implementations of QUIC compare the time between two limits
+/// read everything that is in order while the sender waited: bytes have arrived that end at a limit. A
+/// sender that waits for a slow reader does not count. Implementations of QUIC compare the time between two limits
 /// with the round trip instead. Here a limit also waits behind the data of the other direction, which
 /// no round trip of the kernel contains.
 #[derive(Debug)]
@@ -23,8 +27,8 @@ pub(super) struct ReceiveHalf {
     early: BTreeMap<u64, Vec<u8>>,
     /// The offset up to which the sender may send.
     limit: u64,
-    /// The limit before.
-    limit_before: u64,
+    /// The limits before.
+    limits_before: [u64; LIMITS_UNDER_WAY],
     window_bytes: u64,
     /// The last limit up to which bytes have arrived: the sender had to wait there.
     stop: u64,
@@ -49,7 +53,7 @@ impl ReceiveHalf {
             ready_to: 0,
             early: BTreeMap::new(),
             limit: INITIAL_WINDOW_BYTES,
-            limit_before: 0,
+            limits_before: [0; LIMITS_UNDER_WAY],
             window_bytes: INITIAL_WINDOW_BYTES,
             stop: 0,
             has_starved: false,
@@ -77,8 +81,10 @@ impl ReceiveHalf {
         if offset < self.ready_to.max(before.unwrap_or(0)) {
             return Err(StreamViolation::Twice { stream, offset });
         }
-        if end == self.limit || end == self.limit_before {
+        if end == self.limit || self.limits_before.contains(&end) {
             self.stop = self.stop.max(end);
+            // Bytes before it may still be under way on a slower rail.
+            self.has_starved |= self.ready.is_empty();
         }
         if offset > self.ready_to {
             self.early.insert(offset, bytes.to_vec());
@@ -137,7 +143,8 @@ impl ReceiveHalf {
     /// `most_growth_bytes`.
     pub(super) fn grant(&mut self, most_growth_bytes: u64) -> Option<u64> {
         let read_to = self.ready_to - self.ready.len() as u64;
-        if self.end.is_some() || self.limit - read_to > self.window_bytes / 2 {
+        // Told early, a limit is there before the sender has reached the one before, also over a slow rail.
+        if self.end.is_some() || self.limit - read_to > self.window_bytes / 4 * 3 {
             return None;
         }
         let growth_bytes = self.window_bytes.min(MAX_WINDOW_BYTES - self.window_bytes);
@@ -145,7 +152,8 @@ impl ReceiveHalf {
             self.window_bytes += growth_bytes;
         }
         self.has_starved = false;
-        self.limit_before = self.limit;
+        self.limits_before.rotate_right(1);
+        self.limits_before[0] = self.limit;
         self.limit = read_to + self.window_bytes;
         Some(self.limit)
     }
