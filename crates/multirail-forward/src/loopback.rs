@@ -8,6 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Connections of programs that have reached the relay and were not accepted yet.
 const BACKLOG: i32 = 4096;
+/// The kernel's own limit would let each connection keep megabytes that the program believes to be sent.
+/// They would delay what follows, and the end of the program.
+const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 /// How long a listener rests after an error, which is mostly that this process has too many open files.
 const REST: Duration = Duration::from_millis(10);
 
@@ -21,7 +24,7 @@ pub(crate) fn listeners() -> io::Result<[TcpListener; 2]> {
 pub(crate) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((connection, own)) => return (connection, SocketAddr::new(own.ip().to_canonical(), own.port())),
+            Ok((connection, own)) => return (connection, canonical(own)),
             Err(error) => {
                 tracing::warn!(%error, "accepting a program's connection");
                 tokio::time::sleep(REST).await;
@@ -30,9 +33,16 @@ pub(crate) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
+/// The address without the form that IPv6 has for IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 fn listen(address: IpAddr) -> io::Result<TcpListener> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+    // Accepted connections have it from their listener.
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
