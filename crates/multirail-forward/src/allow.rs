@@ -1,10 +1,13 @@
 //! Which targets a server connects to for its clients.
 
-use socket2::{Domain, Socket, Type};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+/// A port for a socket that sends nothing.
+const ANY_PORT: u16 = 9;
 
 /// The targets that clients may reach through a server.
 ///
@@ -63,11 +66,20 @@ impl Place {
     }
 }
 
-/// Whether this host has the address. Only then can a socket be bound to it.
+/// Whether this host has the address.
+///
+/// To an address of its own, and to no other, the kernel sends from the same address. Whether a socket
+/// can be bound to it says less: `ip_nonlocal_bind` allows any address.
 pub(crate) fn is_own(address: IpAddr) -> bool {
-    let target = SocketAddr::new(address, 0);
-    let bound = Socket::new(Domain::for_address(target), Type::STREAM, None).and_then(|s| s.bind(&target.into()));
-    address.is_loopback() || bound.is_ok()
+    address.is_loopback() || source_to(address).is_ok_and(|source| source == address)
+}
+
+/// The address from which this host sends to another one. No packet is sent.
+fn source_to(address: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((address, ANY_PORT))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// The first bits of an address, and which family it has.
