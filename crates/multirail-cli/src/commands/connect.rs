@@ -4,8 +4,11 @@ use super::{SessionArgs, host_address};
 use crate::printer::Printer;
 use anyhow::Context;
 use multirail::forward::Forwarder;
+use multirail::streams::SessionStream;
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use tokio::io::AsyncWriteExt;
 
 /// Connect stdin and stdout to a port of a host, over all rails
 #[derive(clap::Args)]
@@ -35,8 +38,7 @@ pub fn run(args: ConnectArgs, _: &Printer) -> anyhow::Result<ExitCode> {
         let target = resolve(&args.host, args.port).await?;
         let forwarder = Forwarder::connect(&server, config).await?;
         let mut stream = forwarder.open(target).await?;
-        let mut here = tokio::io::join(tokio::io::stdin(), tokio::io::stdout());
-        tokio::io::copy_bidirectional(&mut here, &mut stream).await.context("the connection")?;
+        join_standard_streams(&mut stream).await.context("the connection")?;
         drop(stream);
         forwarder.close().await?;
         anyhow::Ok(())
@@ -44,6 +46,28 @@ pub fn run(args: ConnectArgs, _: &Printer) -> anyhow::Result<ExitCode> {
     // A read of stdin may still be under way.
     runtime.shutdown_background();
     connected.map(|()| ExitCode::SUCCESS)
+}
+
+/// Copies between stdin, stdout and the stream until both directions have ended.
+async fn join_standard_streams(stream: &mut SessionStream) -> io::Result<()> {
+    let (mut from, mut to) = tokio::io::split(stream);
+    let sent = async {
+        tokio::io::copy(&mut tokio::io::stdin(), &mut to).await?;
+        to.shutdown().await
+    };
+    let received = async {
+        let mut stdout = tokio::io::stdout();
+        tokio::io::copy(&mut from, &mut stdout).await?;
+        stdout.flush().await?;
+        close_stdout()
+    };
+    tokio::try_join!(sent, received).map(|_| ())
+}
+
+/// Who reads stdout learns that the target has ended its direction, while stdin may go on.
+fn close_stdout() -> io::Result<()> {
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdout(null).map_err(io::Error::from)
 }
 
 /// The address of a target. The server is told an address, not a name.
