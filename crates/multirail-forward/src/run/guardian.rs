@@ -1,9 +1,9 @@
-//! A process that answers the kernel when the supervisor was killed.
+//! A process that answers the kernel when the supervisor has ended before its program.
 //!
 //! Without it, the kernel would let every further `connect` of the program fail with `ENOSYS`, since the
-//! listener of the filter is gone. The guardian holds the listener as well. When the supervisor ends
-//! without a word, it lets all calls go on unchanged, also those that the supervisor has not answered:
-//! their numbers are in memory that both share.
+//! listener of the filter is gone. The guardian holds the listener as well. If the supervisor ends while
+//! supervised processes are left, it lets all calls go on unchanged, also those that the supervisor has
+//! not answered: their numbers are in memory that both share.
 
 use super::notification::{Answer, receive, send};
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARED_BYTES: usize = 4096;
 /// The most calls that are remembered at the same time.
 const MAX_CALLS: usize = SHARED_BYTES / size_of::<AtomicU64>();
-/// What the supervisor says at its end.
+/// What the supervisor says when no supervised process is left.
 const DONE: u8 = 1;
 
 /// The numbers of calls that wait for an answer; 0 is none.
@@ -26,7 +26,7 @@ unsafe impl Send for Calls {}
 // SAFETY: as above.
 unsafe impl Sync for Calls {}
 
-/// The supervisor's side of the guardian. Dropping it tells the guardian that all is well.
+/// The supervisor's side of the guardian.
 #[derive(Debug)]
 pub(super) struct Guardian {
     /// The guardian reads the other end. It is closed when this process ends, however it ends.
@@ -92,10 +92,9 @@ impl Guardian {
     pub(super) fn answered(&self, call: u64) {
         self.calls.replace(call, 0);
     }
-}
 
-impl Drop for Guardian {
-    fn drop(&mut self) {
+    /// No supervised process is left: the guardian ends.
+    pub(super) fn done(&self) {
         // SAFETY: one byte of valid memory.
         unsafe { libc::write(self.pipe.as_raw_fd(), [DONE].as_ptr().cast(), 1) };
     }
@@ -107,6 +106,10 @@ fn guard(pipe: i32, listener: i32, calls: &Calls) -> ! {
     unsafe {
         // It gets no signals of the terminal, and keeps no connection of the supervisor open.
         libc::setsid();
+        // Handlers of the supervisor's runtime would swallow a signal that is meant to end it.
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         let (low, high) = (pipe.min(listener) as u32, pipe.max(listener) as u32);
         // A range that is empty is an error, which changes nothing.
         libc::syscall(libc::SYS_close_range, 0, low.saturating_sub(1), 0);

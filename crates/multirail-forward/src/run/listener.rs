@@ -31,7 +31,10 @@ impl NotificationListener {
             let mut ready = self.listener.readable().await?;
             match self.poll_now()? {
                 Polled::Question => {}
-                Polled::Over => return Ok(None),
+                Polled::Over => {
+                    self.guardian.done();
+                    return Ok(None);
+                }
                 Polled::Nothing => {
                     ready.clear_ready();
                     continue;
@@ -71,7 +74,7 @@ impl NotificationListener {
         unsafe { libc::ioctl(self.descriptor(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
     }
 
-    /// Answers. A caller that was killed meanwhile needs no answer.
+    /// Answers. A caller that was killed or interrupted meanwhile gets no answer.
     pub(super) fn answer(&self, notification: &Notification, answer: Answer) {
         if let Err(error) = send(self.descriptor(), notification.id, answer) {
             tracing::debug!(%error, "the answer to a call");

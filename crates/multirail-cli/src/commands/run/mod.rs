@@ -8,6 +8,8 @@ use anyhow::Context;
 use multirail::forward::run::{Outcome, Supervisor, install};
 use multirail::forward::{Peers, Via};
 use multirail::server;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -81,7 +83,10 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
                 break status;
             }
             let passed_on = tokio::select! {
-                _ = ended.recv() => continue,
+                _ = ended.recv() => {
+                    reap_orphans(Some(Pid::from_raw(pid)));
+                    continue;
+                }
                 _ = interrupts.recv() => continue,
                 _ = quits.recv() => continue,
                 result = &mut supervised, if !is_over => {
@@ -99,7 +104,7 @@ pub fn run(args: RunArgs, printer: &Printer) -> anyhow::Result<ExitCode> {
         };
         // Children of the program may go on.
         while !is_over {
-            reap_orphans();
+            reap_orphans(None);
             tokio::select! {
                 _ = ended.recv() => {}
                 _ = interrupts.recv() => {}
@@ -183,8 +188,13 @@ fn become_subreaper() -> std::io::Result<()> {
     }
 }
 
-/// Removes children of the program that have ended after it.
-fn reap_orphans() {
-    // SAFETY: no status is asked for.
-    while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
+/// Removes children of the program that have ended and whose parents have not waited for them, but not
+/// `program` itself.
+fn reap_orphans(program: Option<Pid>) {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Ok(status) = waitid(Id::All, look)
+        && let Some(ended) = status.pid().filter(|ended| Some(*ended) != program)
+    {
+        let _ = waitpid(ended, Some(WaitPidFlag::WNOHANG));
+    }
 }
