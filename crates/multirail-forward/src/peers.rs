@@ -1,6 +1,7 @@
 //! Which server an address belongs to, and the session to it.
 
 use crate::client::{ForwardError, Forwarder};
+use futures_util::future::join_all;
 use multirail_net::{Config, DEFAULT_PORT};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,7 @@ const PROBE_WITHIN: Duration = Duration::from_millis(300);
 /// How long an address without a server, or with one that does not forward, is left alone.
 const ABSENT_FOR: Duration = Duration::from_secs(60);
 /// How long the last bytes of connections may take when the program has ended.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+const CLOSE_WITHIN: Duration = Duration::from_secs(30);
 /// How long a server that is named, or had a session before, is left alone when it could not be reached.
 const FAILED_FOR: Duration = Duration::from_secs(2);
 
@@ -136,6 +137,15 @@ impl Peers {
         }
     }
 
+    /// Whether a server at `address` is named, or had a session.
+    pub(crate) async fn has_server(&self, address: IpAddr) -> bool {
+        let peer = self.lock().get(&address).cloned();
+        match peer {
+            Some(peer) => peer.known.lock().await.exists,
+            None => false,
+        }
+    }
+
     fn peer(&self, address: IpAddr) -> Option<Arc<Peer>> {
         let mut by_address = self.lock();
         if let Some(peer) = by_address.get(&address) {
@@ -156,16 +166,19 @@ impl Peers {
         Ok(forwarder)
     }
 
-    /// Ends all sessions whose connections have ended.
+    /// Ends all sessions when their connections have ended.
     pub(crate) async fn close(&self) {
         let peers: Vec<Arc<Peer>> = self.lock().drain().map(|(_, peer)| peer).collect();
-        for peer in peers {
+        let closing = peers.into_iter().map(async |peer| {
             let before = std::mem::replace(&mut peer.known.lock().await.state, State::Unknown);
-            let State::Connected(forwarder) = before else { continue };
+            let State::Connected(forwarder) = before else { return };
             // A connection that still opens keeps it.
-            let Some(forwarder) = Arc::into_inner(forwarder) else { continue };
-            let _ = tokio::time::timeout(CLOSE_WITHIN, forwarder.close()).await;
-        }
+            let Some(forwarder) = Arc::into_inner(forwarder) else { return };
+            if tokio::time::timeout(CLOSE_WITHIN, forwarder.close()).await.is_err() {
+                tracing::warn!(host = peer.host, "connections are reset before everything was sent");
+            }
+        });
+        join_all(closing).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Peer>>> {

@@ -53,6 +53,19 @@ pub async fn relay(connection: TcpStream, mut stream: SessionStream) -> io::Resu
     Ok(sent)
 }
 
+/// Copies between the connection of a program and one to its target, until both directions have ended.
+/// If one is reset, so is the other.
+pub(crate) async fn relay_plainly(mut connection: TcpStream, mut target: TcpStream) {
+    for side in [&connection, &target] {
+        let _ = (side.set_nodelay(true), side.set_zero_linger());
+    }
+    if tokio::io::copy_bidirectional(&mut connection, &mut target).await.is_ok() {
+        for side in [&connection, &target] {
+            let _ = socket2::SockRef::from(side).set_linger(None);
+        }
+    }
+}
+
 struct Relay<'a> {
     connection: &'a TcpStream,
     stream: &'a mut SessionStream,

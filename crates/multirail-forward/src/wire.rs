@@ -8,8 +8,8 @@ use std::io;
 use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The longest body. The longest one has a reason in words.
-const MAX_PACKET_BYTES: usize = 512;
+/// The longest body. The longest packet has an address of IPv6.
+const MAX_PACKET_BYTES: usize = 64;
 
 /// The request with which a client asks for streams.
 #[derive(Debug, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ mod cgroup;
 mod common;
 mod failures;
 mod guide;
+mod plain;
 mod servers;
 mod socks;
 #[allow(dead_code)]

@@ -4,7 +4,7 @@ use super::error::CgroupError;
 use super::redirect::Redirect;
 use crate::client::{ForwardError, Forwarder};
 use crate::loopback;
-use crate::relay::relay;
+use crate::relay::{relay, relay_plainly};
 use crate::via::Via;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -174,6 +174,13 @@ impl CgroupRelay {
         let Some(session) = session else { return };
         let stream = match session.open(target).await {
             Ok(stream) => stream,
+            Err(error @ ForwardError::NotAllowed { .. }) => {
+                tracing::info!(%target, %error, "goes out plainly");
+                if let Ok(plain) = TcpStream::connect(target).await {
+                    relay_plainly(connection, plain).await;
+                }
+                return;
+            }
             Err(error) => return tracing::info!(%target, %error, "not forwarded"),
         };
         drop(session);

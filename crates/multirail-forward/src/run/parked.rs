@@ -9,6 +9,7 @@
 //! - The target has refused: the listener closes, and the kernel refuses the next SYN of the program's
 //!   socket, which follows the first one after a second.
 
+use crate::loopback::canonical;
 use socket2::{Domain, SockFilter, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,9 +23,11 @@ const DROP: [SockFilter; 1] = [SockFilter::new((libc::BPF_RET | libc::BPF_K) as 
 pub(super) struct Parked {
     /// Refuses the program's socket when it is dropped.
     listener: Socket,
-    /// The address of the program's socket.
-    own: SocketAddr,
+    ends: Ends,
 }
+
+/// The program's end of a connection, and that of the relay.
+pub(super) type Ends = (SocketAddr, SocketAddr);
 
 impl Parked {
     /// Begins to connect a non-blocking socket.
@@ -44,12 +47,12 @@ impl Parked {
             Ok(()) => return Err(io::Error::other("a filter that lets packets through")),
         }
         let own = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
-        Ok(Self { listener, own: SocketAddr::new(own.ip().to_canonical(), own.port()) })
+        Ok(Self { listener, ends: (canonical(own), address) })
     }
 
-    /// The address of the program's socket.
-    pub(super) fn own(&self) -> SocketAddr {
-        self.own
+    /// Both ends of the program's socket.
+    pub(super) fn ends(&self) -> Ends {
+        self.ends
     }
 
     /// Connects the program's socket; returns the other end.
@@ -58,9 +61,9 @@ impl Parked {
     ///
     /// If the program has closed it meanwhile.
     pub(super) async fn complete(self) -> io::Result<TcpStream> {
-        let address = self.listener.local_addr()?.as_socket().ok_or_else(no_address)?;
+        let (own, address) = self.ends;
         let socket = shared_socket(address)?;
-        let connected = TcpSocket::from_std_stream(socket.into()).connect(self.own).await;
+        let connected = TcpSocket::from_std_stream(socket.into()).connect(own).await;
         drop(self.listener);
         connected
     }

@@ -42,8 +42,8 @@ pub(super) fn socket_of(thread: libc::pid_t, descriptor: i32) -> io::Result<sock
     Ok(socket2::Socket::from(unsafe { OwnedFd::from_raw_fd(socket as i32) }))
 }
 
-/// A descriptor of a process, which is readable when the process has ended.
-pub(super) fn pidfd(process: libc::pid_t) -> io::Result<OwnedFd> {
+/// A descriptor of a process.
+fn pidfd(process: libc::pid_t) -> io::Result<OwnedFd> {
     // SAFETY: both are numbers; the kernel opens a descriptor for this process.
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     if opened < 0 {

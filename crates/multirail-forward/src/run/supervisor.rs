@@ -3,16 +3,16 @@
 use super::filter::{CONNECT, GETPEERNAME, Installed};
 use super::listener::NotificationListener;
 use super::notification::{Answer, Notification};
-use super::parked::{Parked, in_family, no_address};
+use super::parked::{Ends, Parked, in_family, no_address};
 use super::process::{TCP_CLOSE, read_memory, shares_network, socket_of, tcp_state, write_memory};
 use super::sockaddr;
 use crate::allow::is_own;
 use crate::client::{ForwardError, Forwarder};
-use crate::loopback;
+use crate::loopback::{self, canonical};
 use crate::peers::{Found, Peers};
-use crate::relay::relay;
+use crate::relay::{relay, relay_plainly};
 use multirail_net::streams::SessionStream;
-use socket2::{Protocol, Socket, Type};
+use socket2::{Protocol, SockAddr, Socket, Type};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -63,13 +63,20 @@ pub struct Supervisor {
     tell: Box<Tell>,
     /// Streams whose connections have not reached the relay, by the address of the program's socket.
     waiting: Mutex<HashMap<SocketAddr, Waiting>>,
-    /// The targets of connections, by the address of the program's socket.
-    targets: Mutex<HashMap<SocketAddr, SocketAddr>>,
+    /// The targets of connections, by the ends of the program's socket.
+    targets: Mutex<HashMap<Ends, SocketAddr>>,
 }
 
 struct Waiting {
     stream: SessionStream,
     target: SocketAddr,
+}
+
+/// How a target was reached whose connection is parked.
+enum Reached {
+    Stream(SessionStream),
+    /// Without the session, which does not forward there.
+    Plainly(TcpStream),
 }
 
 /// A call that a server's session takes over.
@@ -153,11 +160,17 @@ impl Supervisor {
         let [descriptor, address, length, ..] = notification.arguments;
         // The kernel names mistakes of the caller itself, such as a bad pointer.
         let named = read_address(notification, address, length).ok_or(Answer::Unchanged)?;
-        let target = SocketAddr::new(named.ip().to_canonical(), named.port());
+        let target = canonical(named);
         if is_own(target.ip()) || !shares_network(notification.thread) {
             return Err(Answer::Unchanged);
         }
-        let socket = socket_of(notification.thread, descriptor as i32).map_err(|_| Answer::Unchanged)?;
+        let socket = match socket_of(notification.thread, descriptor as i32) {
+            Ok(socket) => socket,
+            // The descriptor is none: the kernel says so.
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => return Err(Answer::Unchanged),
+            Err(error) if self.peers.has_server(target.ip()).await => return Err(self.local_failure(target, error)),
+            Err(_) => return Err(Answer::Unchanged),
+        };
         if !is_unconnected_tcp(&socket) || !self.listener.is_valid(notification) {
             return Err(Answer::Unchanged);
         }
@@ -172,6 +185,11 @@ impl Supervisor {
         }
     }
 
+    /// The answer for a connection that cannot be forwarded because of this host.
+    fn local_failure(&self, target: SocketAddr, error: io::Error) -> Answer {
+        self.plain(target, &target.ip().to_string(), &ForwardError::Session(multirail_net::Error::Local(error)))
+    }
+
     /// The answer for a connection that should be forwarded and cannot be.
     fn plain(&self, target: SocketAddr, host: &str, error: &ForwardError) -> Answer {
         (self.tell)(Outcome::Plain { target, host, error });
@@ -180,21 +198,34 @@ impl Supervisor {
 
     async fn forward(self: &Arc<Self>, notification: &Notification, connecting: Connecting) {
         let Connecting { socket, named, target, forwarder } = connecting;
+        if !matches!(socket.device(), Ok(None)) {
+            let bound = io::Error::other("the socket is bound to a network interface");
+            return self.listener.answer(notification, self.local_failure(target, bound));
+        }
         // A connection that stands does not hold the session: its end waits for streams alone.
         let mut opening = Box::pin(async move { forwarder.open(target).await });
-        let opened = match socket.nonblocking() {
-            Ok(true) => match tokio::time::timeout(PATIENCE, &mut opening).await {
-                Ok(opened) => opened,
-                Err(_) => match Parked::new(&socket, target.is_ipv4()) {
-                    Ok(parked) => {
-                        drop(socket);
-                        self.listener.answer(notification, Answer::Error(libc::EINPROGRESS));
-                        return self.complete(parked, named, target, opening.await).await;
-                    }
-                    Err(_) => return self.listener.answer(notification, Answer::Unchanged),
-                },
+        let is_blocking = !matches!(socket.nonblocking(), Ok(true));
+        let patience = if is_blocking { socket.write_timeout().ok().flatten() } else { Some(PATIENCE) };
+        let opened = match patience {
+            Some(patience) => tokio::time::timeout(patience, &mut opening).await,
+            None => Ok((&mut opening).await),
+        };
+        // A signal has interrupted the call. It is made again, or the program gets EINTR.
+        if !self.listener.is_valid(notification) {
+            return self.listener.answer(notification, Answer::Unchanged);
+        }
+        let opened = match opened {
+            Ok(opened) => opened,
+            // As the kernel does at the end of SO_SNDTIMEO.
+            Err(_) if is_blocking => return self.listener.answer(notification, Answer::Error(libc::EINPROGRESS)),
+            Err(_) => match Parked::new(&socket, target.is_ipv4()) {
+                Ok(parked) => {
+                    drop(socket);
+                    self.listener.answer(notification, Answer::Error(libc::EINPROGRESS));
+                    return self.complete(parked, named, target, opening.await).await;
+                }
+                Err(error) => return self.listener.answer(notification, self.local_failure(target, error)),
             },
-            _ => opening.await,
         };
         let answer = match opened {
             Ok(stream) => self.take_over(&socket, named, target, stream),
@@ -212,22 +243,31 @@ impl Supervisor {
         target: SocketAddr,
         opened: Result<SessionStream, ForwardError>,
     ) {
-        let own = parked.own();
-        match opened {
-            Ok(stream) => {
-                lock(&self.targets).insert(own, named);
-                match parked.complete().await {
-                    Ok(connection) => self.relay(connection, Waiting { stream, target }, own).await,
-                    // The program has closed it meanwhile.
-                    Err(_) => drop(lock(&self.targets).remove(&own)),
-                }
-            }
+        let ends = parked.ends();
+        let reached = match opened {
+            Ok(stream) => Reached::Stream(stream),
             Err(ForwardError::Target { cause, .. }) if cause.raw_os_error() == Some(libc::ETIMEDOUT) => {
                 tokio::time::sleep(UNANSWERED).await;
-                drop(parked);
+                return drop(parked);
             }
-            Err(_) => drop(parked),
+            Err(ForwardError::Target { .. }) => return drop(parked),
+            Err(error) => {
+                self.plain(target, &target.ip().to_string(), &error);
+                match TcpStream::connect(target).await {
+                    Ok(plain) if !self.requires => Reached::Plainly(plain),
+                    _ => return drop(parked),
+                }
+            }
+        };
+        lock(&self.targets).insert(ends, named);
+        // If this fails, the program has closed its socket meanwhile.
+        if let Ok(connection) = parked.complete().await {
+            match reached {
+                Reached::Stream(stream) => return self.relay(connection, Waiting { stream, target }, ends).await,
+                Reached::Plainly(plain) => relay_plainly(connection, plain).await,
+            }
         }
+        lock(&self.targets).remove(&ends);
     }
 
     /// Connects the program's socket to the relay.
@@ -237,13 +277,16 @@ impl Supervisor {
                 Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
                 _ => {}
             }
-            socket.local_addr()?.as_socket().ok_or_else(no_address)
+            let own = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
+            Ok((canonical(own), canonical(relay)))
         });
-        // A socket that is bound to a port cannot reach loopback. The call goes on as it was.
-        let Ok(own) = connected else { return Answer::Unchanged };
-        let own = SocketAddr::new(own.ip().to_canonical(), own.port());
-        lock(&self.waiting).insert(own, Waiting { stream, target });
-        lock(&self.targets).insert(own, named);
+        let ends = match connected {
+            Ok(ends) => ends,
+            // Such as a socket that is bound to a port: it cannot reach loopback.
+            Err(error) => return self.local_failure(target, error),
+        };
+        lock(&self.waiting).insert(ends.0, Waiting { stream, target });
+        lock(&self.targets).insert(ends, named);
         Answer::Success
     }
 
@@ -259,29 +302,29 @@ impl Supervisor {
             let (connection, own) = loopback::accept(&self.relays[index]).await;
             // Other programs of this host may connect as well; nothing waits for them.
             let Some(waiting) = lock(&self.waiting).remove(&own) else { continue };
-            let this = self.clone();
-            tokio::spawn(async move { this.relay(connection, waiting, own).await });
+            let Ok(relay) = connection.local_addr() else { continue };
+            let (this, ends) = (self.clone(), (own, canonical(relay)));
+            tokio::spawn(async move { this.relay(connection, waiting, ends).await });
         }
     }
 
     /// Relays a program's connection to its end.
-    async fn relay(&self, connection: TcpStream, waiting: Waiting, own: SocketAddr) {
+    async fn relay(&self, connection: TcpStream, waiting: Waiting, ends: Ends) {
         let Waiting { stream, target } = waiting;
         (self.tell)(Outcome::Forwarded { target });
         let _ = connection.set_nodelay(true);
         if let Err(error) = relay(connection, stream).await {
             tracing::debug!(%target, %error, "a forwarded connection");
         }
-        lock(&self.targets).remove(&own);
+        lock(&self.targets).remove(&ends);
     }
 
     /// Answers `getpeername` of a forwarded connection.
     fn name_peer(&self, notification: &Notification) -> Answer {
         let [descriptor, address, length_at, ..] = notification.arguments;
-        let own = socket_of(notification.thread, descriptor as i32).and_then(|socket| socket.local_addr());
-        let own = own.ok().and_then(|own| own.as_socket());
-        let own = own.map(|own| SocketAddr::new(own.ip().to_canonical(), own.port()));
-        let Some(target) = own.and_then(|own| lock(&self.targets).get(&own).copied()) else { return Answer::Unchanged };
+        let ends = socket_of(notification.thread, descriptor as i32).and_then(|socket| ends_of(&socket));
+        let target = ends.ok().and_then(|ends| lock(&self.targets).get(&ends).copied());
+        let Some(target) = target else { return Answer::Unchanged };
         let bytes = sockaddr::encode(target);
         let mut room = [0; 4];
         let written = read_memory(notification.thread, length_at, &mut room).and_then(|()| {
@@ -306,6 +349,12 @@ fn read_address(notification: &Notification, address: u64, length: u64) -> Optio
     let mut bytes = [0; sockaddr::MAX_BYTES];
     read_memory(notification.thread, address, &mut bytes[..length]).ok()?;
     sockaddr::parse(&bytes[..length])
+}
+
+/// The ends of a connected socket.
+fn ends_of(socket: &Socket) -> io::Result<Ends> {
+    let of = |address: SockAddr| address.as_socket().map(canonical).ok_or_else(no_address);
+    Ok((of(socket.local_addr()?)?, of(socket.peer_addr()?)?))
 }
 
 /// Whether this is a TCP socket that neither is connected nor connects.
