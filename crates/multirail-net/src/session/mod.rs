@@ -41,4 +41,4 @@ pub use status::{RailStatus, Stats};
 
 pub(crate) use multirail_proto::session::LINGER;
 pub(crate) use occupancy::Place;
-pub(crate) use shared::{Arrived, Shared};
+pub(crate) use shared::{Arrived, Made, Shared};

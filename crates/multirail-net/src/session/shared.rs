@@ -37,7 +37,15 @@ pub(crate) struct Shared {
 
 /// Makes a message of up to [`COPY_LIMIT_BYTES`] in the empty buffer that its argument gives; `None`
 /// when there is nothing to send.
-pub(crate) type MakeMessage<'a> = dyn FnMut(&mut dyn FnMut() -> Vec<u8>) -> Option<Vec<u8>> + 'a;
+pub(crate) type MakeMessage<'a> = dyn FnMut(&mut dyn FnMut() -> Vec<u8>) -> Option<Made> + 'a;
+
+/// A message to send.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) message: Vec<u8>,
+    /// Further ones follow without a pause.
+    pub(crate) more_is_behind: bool,
+}
 
 /// Where a message has arrived.
 #[derive(Debug)]
@@ -135,7 +143,10 @@ impl Shared {
                 return Poll::Pending;
             }
             let buffer = &mut || driver.machine.buffer(COPY_LIMIT_BYTES as usize);
-            let Some(message) = make(buffer) else { return Poll::Ready(Ok(())) };
+            let Some(Made { message, more_is_behind }) = make(buffer) else { return Poll::Ready(Ok(())) };
+            if more_is_behind {
+                driver.machine.more_is_behind();
+            }
             driver.begin_message(message.len() as u64, Some(message), 1);
         }
     }

@@ -3,19 +3,15 @@
 use super::core::Core;
 use crate::error::{Error, Result};
 use crate::payload::VecSink;
-use crate::session::{Arrived, COPY_LIMIT_BYTES, LINGER, Receiver};
+use crate::session::{Arrived, COPY_LIMIT_BYTES, LINGER, Made, Receiver};
 use crate::traffic::Counted;
+use multirail_proto::streams::message_bytes;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The most messages that are received in one turn, before other tasks of the runtime get theirs.
 const MESSAGES_A_TURN: usize = 64;
-
-/// The time that a message may take on all rails together.
-const MESSAGE_S: f64 = 1e-3;
-/// Shorter messages would cost more than they carry.
-const MIN_MESSAGE_BYTES: usize = 8 << 10;
 
 /// What drives the session until it is over.
 pub(super) struct Task {
@@ -58,8 +54,9 @@ impl Task {
             }
             let mut message = buffer();
             let made = state.streams.next_message(&mut message, most_bytes);
+            let more_is_behind = state.streams.is_bulk();
             state.dispatch();
-            made.then_some(message)
+            made.then_some(Made { message, more_is_behind })
         });
         if let Poll::Ready(Err(_)) = sent {
             return Poll::Ready(false);
@@ -94,15 +91,4 @@ impl Task {
         }
         Poll::Ready(Ok(()))
     }
-}
-
-/// The most bytes of a message. What was begun cannot be overtaken, and on rails of unlike delay the bytes
-/// of a message arrive late together.
-fn message_bytes(rate_bytes_s: f64) -> usize {
-    let most = COPY_LIMIT_BYTES as usize;
-    // Before the first measurement.
-    if rate_bytes_s <= 0.0 {
-        return most;
-    }
-    ((rate_bytes_s * MESSAGE_S) as usize).clamp(MIN_MESSAGE_BYTES, most)
 }

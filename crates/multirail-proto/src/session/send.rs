@@ -57,6 +57,8 @@ pub(super) struct Sending {
     pub(super) messages: Messages,
     /// Some held message may have bytes that were given back.
     pub(super) resend: bool,
+    /// More follows the next message without a pause.
+    pub(super) more_is_behind: bool,
     /// What strategies are shown of the channels, in the order of the table.
     pub(super) views: Vec<ChannelView>,
     /// When the next rescue is considered; `None` before the message is entirely claimed.
@@ -76,6 +78,7 @@ impl Sending {
             fragment_bytes,
             messages: Messages::default(),
             resend: false,
+            more_is_behind: false,
             views: Vec::new(),
             rescue_at: None,
             control_messages: 0,
@@ -100,7 +103,10 @@ impl Sending {
             Strategy::SharedCounter | Strategy::TwoEnded => u64::from(self.fragment_bytes),
             _ => grain_bytes,
         };
-        let striping = Striping::new(self.strategy, total_bytes, fragment_bytes, &self.views);
+        let mut striping = Striping::new(self.strategy, total_bytes, fragment_bytes, &self.views);
+        if std::mem::take(&mut self.more_is_behind) {
+            striping.more_is_behind();
+        }
         self.messages.begin(total_bytes, copy, striping, fragment_bytes as u32)
     }
 

@@ -43,6 +43,12 @@ impl Machine {
         self.sending.begin(&mut self.channels, total_bytes, copy, grain_bytes, paths, now)
     }
 
+    /// Further messages follow the next one without a pause. So that all of them finish early, it also goes
+    /// over channels that would bring it late alone.
+    pub fn more_is_behind(&mut self) {
+        self.sending.more_is_behind = true;
+    }
+
     /// An empty buffer for the copy of a message of `bytes`.
     pub fn buffer(&mut self, bytes: usize) -> Vec<u8> {
         self.sending.messages.buffer(bytes)

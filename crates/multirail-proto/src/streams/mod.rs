@@ -27,6 +27,7 @@
 
 mod frame;
 mod limits;
+mod message_bytes;
 mod receive_half;
 mod schedule;
 mod send_half;
@@ -35,6 +36,7 @@ mod table;
 mod violation;
 
 pub use limits::{INITIAL_WINDOW_BYTES, MAX_GROWTH_BYTES, MAX_STREAMS, MAX_WINDOW_BYTES, SEND_BUFFER_BYTES};
+pub use message_bytes::message_bytes;
 pub use stream_id::StreamId;
 pub use table::{ReadOutcome, ResetCode, StreamEvent, Streams, WriteOutcome};
 pub use violation::StreamViolation;

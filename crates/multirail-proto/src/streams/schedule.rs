@@ -56,6 +56,11 @@ impl Schedule {
         self.fresh.front().or(self.served.front()).copied()
     }
 
+    /// Whether the first stream has begun to send lately.
+    pub(super) fn is_first_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
     /// The first stream has sent `bytes`. `is_due`: it has more to send now.
     pub(super) fn sent(&mut self, turn: &mut Turn, bytes: usize, is_due: bool) {
         turn.deficit_bytes -= bytes as i64;

@@ -90,6 +90,8 @@ pub struct Streams {
     events: VecDeque<StreamEvent>,
     early_bytes: u64,
     growth_bytes: u64,
+    /// See [`Streams::is_bulk`].
+    is_bulk: bool,
 }
 
 impl Streams {
@@ -111,6 +113,7 @@ impl Streams {
             events: VecDeque::new(),
             early_bytes: 0,
             growth_bytes: 0,
+            is_bulk: false,
         }
     }
 
@@ -248,6 +251,8 @@ impl Streams {
     /// were any.
     pub fn next_message(&mut self, message: &mut Vec<u8>, most_bytes: usize) -> bool {
         let from = message.len();
+        self.is_bulk = self.resets.is_empty() && self.credits.is_empty();
+        let mut writer_waits = false;
         let room = |message: &Vec<u8>| (most_bytes + from).saturating_sub(message.len());
         while room(message) >= HEADER_BYTES {
             if let Some((stream, code)) = self.resets.pop_front() {
@@ -261,6 +266,7 @@ impl Streams {
         // A frame that only fills up a message would cost more than it carries.
         while room(message) > 2 * HEADER_BYTES {
             let Some(stream) = self.schedule.first() else { break };
+            let is_fresh = self.schedule.is_first_fresh();
             let Some(entry) = self.table.get_mut(&stream).filter(|entry| entry.is_due()) else {
                 self.schedule.remove_first(self.table.get_mut(&stream).map(|entry| &mut entry.turn));
                 continue;
@@ -273,12 +279,21 @@ impl Streams {
             message[header..header + HEADER_BYTES].copy_from_slice(&data_header(stream, offset, count, is_end));
             let is_due = entry.is_due();
             self.schedule.sent(&mut entry.turn, HEADER_BYTES + count, is_due);
+            self.is_bulk &= !is_fresh;
             if std::mem::take(&mut entry.writer_waits) {
+                writer_waits = true;
                 self.events.push_back(StreamEvent::Writable(stream));
             }
             self.forget_if_over(stream);
         }
+        self.is_bulk &= writer_waits;
         message.len() > from
+    }
+
+    /// Whether the last message has only bytes of streams that send for long, and a writer waited for room:
+    /// more of them will follow at once.
+    pub fn is_bulk(&self) -> bool {
+        self.is_bulk
     }
 
     /// The frames of a message of the peer.

@@ -5,7 +5,8 @@
 //! its backlog) and whose width is its rate. A channel's share is its water. A claim is half a
 //! share, so that a wrong rate is corrected while bytes are left (guided self-scheduling,
 //! Polychronopoulos and Kuck 1987). A message therefore costs O(k log n) headers on k channels. A
-//! rail that would not bring the finish forward gets nothing.
+//! rail that would not bring the finish forward gets nothing. If more messages are behind one, what
+//! finishes early is all of them together, so that a rail with a long delay is used as well.
 
 use super::run::{Framing, Next, Run};
 use super::scheme::Scheme;
@@ -35,6 +36,9 @@ const MIN_GAIN: f64 = 0.02;
 const UNKNOWN_RATE_BYTES_US: f64 = 12.5;
 /// Bytes that are sent a second time come in whole packets of this size.
 const PACKET_BYTES: u64 = 1448;
+/// What is assumed to follow a message if more is behind it, in bytes. It takes longer than rails differ
+/// in delay.
+const BEHIND_BYTES: u64 = 16 << 20;
 /// Bytes are sent a second time if that brings the finish forward by at least this, in
 /// microseconds.
 const MIN_RESCUE_GAIN_US: f64 = 500.0;
@@ -48,6 +52,8 @@ pub(super) struct Adaptive {
     /// `Some` if the whole message goes over one channel. The channel is chosen when the first one
     /// asks.
     single: Option<Option<Channel>>,
+    /// Bytes of further messages that are to finish together with this one.
+    behind_bytes: u64,
     /// Whether late ranges are sent a second time.
     resends: bool,
 }
@@ -56,11 +62,11 @@ impl Adaptive {
     pub(super) fn new(total_bytes: u64, grain_bytes: u64, channels: &[ChannelView]) -> Self {
         // Channels can be added while a long message is under way.
         let alone = total_bytes < MIN_STRIPE_BYTES || (channels.len() == 1 && total_bytes <= MAX_RUN_BYTES);
-        Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None), resends: true }
+        Self { total_bytes, cursor: 0, grain_bytes, single: alone.then_some(None), behind_bytes: 0, resends: true }
     }
 
     pub(super) fn single(total_bytes: u64) -> Self {
-        Self { total_bytes, cursor: 0, grain_bytes: 1, single: Some(None), resends: false }
+        Self { total_bytes, cursor: 0, grain_bytes: 1, single: Some(None), behind_bytes: 0, resends: false }
     }
 
     fn claim(&mut self, want_bytes: u64) -> Next {
@@ -93,7 +99,7 @@ impl Scheme for Adaptive {
         if remaining == 0 {
             return Next::Done;
         }
-        let share = share_bytes(channel, channels, remaining);
+        let share = share_bytes(channel, channels, remaining + self.behind_bytes);
         // The shares add up to the remaining bytes, so with fewer bytes than channels every share
         // can be below one byte.
         let dregs = remaining <= channels.len() as u64;
@@ -117,6 +123,10 @@ impl Scheme for Adaptive {
             self.single = Some(None);
         }
         Vec::new()
+    }
+
+    fn more_is_behind(&mut self) {
+        self.behind_bytes = BEHIND_BYTES;
     }
 
     fn unclaimed_bytes(&self) -> u64 {
@@ -237,6 +247,17 @@ mod tests {
             backlog_bytes,
             max_run_bytes: u64::MAX,
         }
+    }
+
+    #[test]
+    fn a_rail_with_a_long_delay_is_used_if_more_is_behind() {
+        let far = ChannelView { latency_us: 30_000.0, ..rail(100.0, 0) };
+        let rails = [rail(100.0, 0), far];
+        let mut last = Adaptive::new(64 << 10, 1, &rails);
+        assert_eq!(last.next(1, &rails), Next::Wait, "it would come late");
+        let mut followed = Adaptive::new(64 << 10, 1, &rails);
+        followed.more_is_behind();
+        assert!(matches!(followed.next(1, &rails), Next::Run(_)));
     }
 
     #[test]

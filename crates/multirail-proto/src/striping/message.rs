@@ -43,6 +43,12 @@ impl Striping {
         Self { scheme, strategy, total_bytes, returned: VecDeque::new() }
     }
 
+    /// Further messages follow without a pause, and all of them are to finish early together: a channel that
+    /// would bring this message late alone is used as well.
+    pub fn more_is_behind(&mut self) {
+        self.scheme.more_is_behind();
+    }
+
     /// The next run for `channel`, which can take bytes now.
     pub fn next(&mut self, channel: Channel, channels: &[ChannelView]) -> Next {
         if !channels[channel].up {

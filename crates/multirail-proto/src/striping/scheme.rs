@@ -12,6 +12,8 @@ pub(super) trait Scheme: fmt::Debug + Send {
     /// Removes `channel`, and returns the unclaimed ranges that only this channel would have
     /// claimed.
     fn lost(&mut self, channel: Channel, channels: &[ChannelView]) -> Vec<Range<u64>>;
+    /// See `Striping::more_is_behind`. The papers' strategies use all channels anyway.
+    fn more_is_behind(&mut self) {}
     /// Bytes that no channel has claimed.
     fn unclaimed_bytes(&self) -> u64;
     /// A range for `idle` to send a second time; see `Striping::rescue`. The papers' strategies

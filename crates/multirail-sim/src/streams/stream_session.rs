@@ -4,7 +4,7 @@ use super::setup::Setup;
 use super::sink::Sink;
 use crate::session::{DIALLER, LISTENER, Session, Timing};
 use multirail_proto::session::{COPY_LIMIT_BYTES, Role};
-use multirail_proto::streams::Streams;
+use multirail_proto::streams::{Streams, message_bytes};
 use multirail_proto::striping::Strategy;
 
 /// Messages of streams are in memory and need no round cuts.
@@ -58,8 +58,13 @@ impl StreamSession {
                 return;
             }
             let mut message = machine.buffer(COPY_LIMIT_BYTES as usize);
-            if !self.streams[host].next_message(&mut message, COPY_LIMIT_BYTES as usize) {
+            let rate_bytes_s =
+                machine.channels().filter(|channel| channel.up).map(|channel| channel.rate_bytes_s).sum();
+            if !self.streams[host].next_message(&mut message, message_bytes(rate_bytes_s)) {
                 return;
+            }
+            if self.streams[host].is_bulk() {
+                machine.more_is_behind();
             }
             let total_bytes = message.len() as u64;
             self.session.call(host, |m, paths| m.begin_message(now, total_bytes, Some(message), 1, paths));

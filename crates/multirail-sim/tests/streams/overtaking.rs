@@ -10,8 +10,6 @@ const RATE_BYTES_US: f64 = 125.0 / 8.0;
 const DELAY_US: f64 = 10_000.0;
 const RTT_US: f64 = 2.0 * DELAY_US;
 const SHORT_BYTES: usize = 1024;
-/// The most that one message of the session brings.
-const MESSAGE_BYTES: u64 = 64 << 10;
 const SHORT_COUNT: usize = 30;
 /// An odd time, so that short transfers begin at any moment of the turns of long ones.
 const EVERY_US: f64 = 37_310.0;
@@ -31,7 +29,7 @@ fn short_transfers_us(setup: &Setup, endless: usize, from_us: f64) -> Vec<f64> {
     }
     flows.run_until(from_us);
     let mut took_us = Vec::new();
-    let mut before = flows.read_bytes();
+    let mut filled_from = (flows.read_bytes(), flows.session.now_us());
     for number in 0..SHORT_COUNT {
         let begun_us = flows.session.now_us();
         let short = flows.send(SHORT_BYTES);
@@ -40,13 +38,14 @@ fn short_transfers_us(setup: &Setup, endless: usize, from_us: f64) -> Vec<f64> {
         }
         took_us.push(flows.session.now_us() - begun_us);
         flows.run_until(begun_us + EVERY_US);
-        // The long ones need some round trips until they fill the rails. Messages arrive as a whole.
-        if endless > 0 && number >= 6 {
-            let read = flows.read_bytes() - before;
-            assert!(read + MESSAGE_BYTES > (RATE_BYTES_US * EVERY_US) as u64, "the rails are idle: {read} bytes");
+        // The long ones need some round trips until they fill the rails.
+        if number == 6 {
+            filled_from = (flows.read_bytes(), flows.session.now_us());
         }
-        before = flows.read_bytes();
     }
+    let (read, passed_us) = (flows.read_bytes() - filled_from.0, flows.session.now_us() - filled_from.1);
+    let least = 0.97 * RATE_BYTES_US * passed_us;
+    assert!(endless == 0 || read as f64 > least, "the rails are idle: {read} bytes of {least}");
     took_us
 }
 

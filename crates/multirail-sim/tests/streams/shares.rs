@@ -5,11 +5,11 @@ use multirail_proto::streams::{MAX_WINDOW_BYTES, StreamId};
 use multirail_sim::schedule::Rail;
 use multirail_sim::streams::Setup;
 
-/// How far apart equal shares can be at any two moments: a turn of 16 KiB, and what arrives with one
-/// message, of 64 KiB.
-const TOLERANCE_BYTES: u64 = (16 << 10) + (64 << 10);
+/// How far apart equal shares can be at any two moments: a turn of 16 KiB, and at either of them what the
+/// far rail has under way. It may be of one stream, and what came over the other rail waits for it.
+const TOLERANCE_BYTES: u64 = (16 << 10) + 2 * (25.0 / 8.0 * 30_000.0) as u64;
 /// Long enough that shares which differ by 4 % would be further apart.
-const EVERY_US: f64 = 2e6;
+const EVERY_US: f64 = 5e6;
 
 fn setup() -> Setup {
     Setup::new(vec![Rail::new(100.0, 10_000.0), Rail::new(25.0, 30_000.0)])
