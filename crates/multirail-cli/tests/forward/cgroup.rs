@@ -1,6 +1,6 @@
 //! `multirail run --cgroup`.
 
-use super::{Net, common, passed, stderr};
+use super::{Net, TALK, common, passed, stderr};
 use multirail_testing::{Requirement, skip};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -77,13 +77,6 @@ fn connections_of_a_cgroup_are_taken_over_while_the_command_runs() {
     let Some(cgroup) = Cgroup::new("runs") else { return };
     let address = net.address(0);
     let is_taken_over = "
-def talk(s):
-    s.sendall(b'through')
-    s.shutdown(socket.SHUT_WR)
-    got = b''
-    while data := s.recv(100):
-        got += data
-    assert got == b'through', got
 for _ in range(50):
     s = socket.create_connection((sys.argv[1], 7000))
     assert s.getsockname()[0] == '127.0.0.1', s.getsockname()
@@ -113,7 +106,7 @@ assert s.getpeername() == (sys.argv[1], 7000)
 ";
     passed(&python(&net, &cgroup, is_plain, &[&address]).output().unwrap());
     let _stderr = take_over(&mut net, &cgroup, &address);
-    passed(&python(&net, &cgroup, is_taken_over, &[&address]).output().unwrap());
+    passed(&python(&net, &cgroup, &[TALK, is_taken_over].concat(), &[&address]).output().unwrap());
     // Other processes are left alone.
     let mut outside = net.lab.command("h1", "python3").unwrap();
     passed(&outside.arg("-c").arg(format!("import socket, sys\n{is_plain}")).arg(&address).output().unwrap());

@@ -1,23 +1,10 @@
 //! Connections that go out as they were, though their host has a server.
 
 use super::cgroup::{Cgroup, python, take_over};
-use super::{Net, common, passed, stderr};
+use super::{Net, TALK, common, passed, stderr};
 use multirail_lab::Topology;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
-
-/// Talks through a connection, and says whether it was forwarded.
-const TALK: &str = "
-def talk(s):
-    s.setblocking(True)
-    s.settimeout(20)
-    s.sendall(b'through')
-    s.shutdown(socket.SHUT_WR)
-    got = b''
-    while data := s.recv(100):
-        got += data
-    assert got == b'through', got
-";
 
 #[test]
 fn a_port_that_is_not_allowed_is_reached_plainly_also_when_the_answer_comes_late() {
