@@ -64,7 +64,7 @@ async fn join_standard_streams(stream: &mut SessionStream) -> io::Result<()> {
     tokio::try_join!(sent, received).map(|_| ())
 }
 
-/// Who reads stdout learns that the target has ended its direction, while stdin may go on.
+/// Tells the reader of stdout that the target has ended its direction. Stdin may go on.
 fn close_stdout() -> io::Result<()> {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     nix::unistd::dup2_stdout(null).map_err(io::Error::from)

@@ -74,7 +74,7 @@ impl Oracle {
             }
             Ending::Reset(code) => {
                 let codes = [own, other.and_then(|other| other.reset)];
-                assert!(codes.contains(&Some(code)), "stream {stream} has the code {code:?} of nobody");
+                assert!(codes.contains(&Some(code)), "stream {stream} has the code {code:?}, which neither host gave");
             }
         }
     }

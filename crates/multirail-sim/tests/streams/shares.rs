@@ -62,7 +62,7 @@ fn a_stream_whose_reader_stops_does_not_slow_the_others() {
     let after = shares(&mut flows, others);
     assert!(spread(&after) <= TOLERANCE_BYTES, "{after:?}");
     assert!(after.iter().sum::<u64>() > before - TOLERANCE_BYTES, "the rails are idle: {after:?}, {before} before");
-    assert_eq!(flows.read_of(stopped), read, "nobody reads it");
+    assert_eq!(flows.read_of(stopped), read, "its reader has stopped");
     flows.stopped.clear();
     flows.read(stopped);
     let held = flows.read_of(stopped) - read;
