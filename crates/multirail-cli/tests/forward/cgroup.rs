@@ -1,11 +1,24 @@
 //! `multirail run --cgroup`.
 
-use super::{Net, TALK, common, passed, stderr};
+use super::{Net, common, passed, stderr};
 use multirail_testing::{Requirement, skip};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Command, Stdio};
+
+/// Python: sends through a connection to the program on the server's side, and gets the same back.
+pub const TALK: &str = "
+def talk(s):
+    s.setblocking(True)
+    s.settimeout(20)
+    s.sendall(b'through')
+    s.shutdown(socket.SHUT_WR)
+    got = b''
+    while data := s.recv(100):
+        got += data
+    assert got == b'through', got
+";
 
 /// A cgroup of the test, removed with this value.
 pub struct Cgroup(PathBuf);

@@ -39,19 +39,6 @@ with Server((sys.argv[1], int(sys.argv[2])), Echo) as server:
     server.serve_forever()
 ";
 
-/// Python: sends through a connection to the program on the server's side, and gets the same back.
-const TALK: &str = "
-def talk(s):
-    s.setblocking(True)
-    s.settimeout(20)
-    s.sendall(b'through')
-    s.shutdown(socket.SHUT_WR)
-    got = b''
-    while data := s.recv(100):
-        got += data
-    assert got == b'through', got
-";
-
 /// Two hosts with two rails, a server on `h2` that forwards to its own addresses, and a program there.
 struct Net {
     // Dropped before the lab, so that no process is left in it.

@@ -1,7 +1,7 @@
 //! Connections that go out as they were, though their host has a server.
 
-use super::cgroup::{Cgroup, python, take_over};
-use super::{Net, TALK, common, passed, stderr};
+use super::cgroup::{Cgroup, TALK, python, take_over};
+use super::{Net, common, passed, stderr};
 use multirail_lab::Topology;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
