@@ -7,11 +7,11 @@
 /// confirmed it: with several channels, a copy would cost more than the half round trip.
 pub const COPY_LIMIT_BYTES: u64 = 64 << 10;
 
-/// At most 8 MiB are copied and not confirmed. Sending waits at this limit.
+/// At most 4 MiB are copied and not confirmed. Sending waits at this limit.
 ///
 /// This is also the most that the peer must keep of messages that overtook an earlier one. It
-/// covers 200 Mbit/s over a round trip of 300 ms.
-pub const WINDOW_BYTES: u64 = 8 << 20;
+/// covers 100 Mbit/s over a round trip of 300 ms.
+pub const WINDOW_BYTES: u64 = 4 << 20;
 
 /// At most this many messages are copied and not confirmed, however short they are.
 pub(crate) const MAX_HELD_MESSAGES: usize = 4096;

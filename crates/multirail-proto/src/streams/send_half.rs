@@ -21,8 +21,6 @@ pub(super) struct SendHalf {
     unsent: VecDeque<u8>,
     /// Bytes that were sent.
     sent_bytes: u64,
-    /// The offset up to which a writer waited behind the bytes.
-    followed_to: u64,
     /// The offset up to which the peer has room.
     limit: u64,
     end: End,
@@ -30,7 +28,7 @@ pub(super) struct SendHalf {
 
 impl SendHalf {
     pub(super) fn new() -> Self {
-        Self { unsent: VecDeque::new(), sent_bytes: 0, followed_to: 0, limit: INITIAL_WINDOW_BYTES, end: End::Open }
+        Self { unsent: VecDeque::new(), sent_bytes: 0, limit: INITIAL_WINDOW_BYTES, end: End::Open }
     }
 
     /// How many bytes can be written now; `None` after the end.
@@ -43,16 +41,6 @@ impl SendHalf {
         let taken = &bytes[..bytes.len().min(self.room_bytes()?)];
         self.unsent.extend(taken);
         Some(taken.len())
-    }
-
-    /// A writer waits behind what was written.
-    pub(super) fn let_writer_wait(&mut self) {
-        self.followed_to = self.sent_bytes + self.unsent.len() as u64;
-    }
-
-    /// Whether a writer waited behind all bytes that were sent.
-    pub(super) fn is_followed(&self) -> bool {
-        self.sent_bytes <= self.followed_to
     }
 
     /// No more bytes are written.
@@ -102,25 +90,5 @@ impl SendHalf {
     pub(super) fn sendable_bytes(&self) -> usize {
         let credit = self.limit.min(U48_MAX).saturating_sub(self.sent_bytes);
         (self.unsent.len() as u64).min(credit) as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_writer_waited_behind_is_followed() {
-        let mut half = SendHalf::new();
-        let mut sent = Vec::new();
-        assert_eq!(half.write(&[0; SEND_BUFFER_BYTES + 1]), Some(SEND_BUFFER_BYTES));
-        half.let_writer_wait();
-        half.raise_limit(u64::MAX);
-        half.take(SEND_BUFFER_BYTES / 2, &mut sent);
-        assert_eq!(half.write(&[0; 1]), Some(1));
-        half.take(SEND_BUFFER_BYTES / 2, &mut sent);
-        assert!(half.is_followed(), "all of the buffer was full when the writer waited");
-        half.take(1, &mut sent);
-        assert!(!half.is_followed(), "nothing is known to be behind it");
     }
 }

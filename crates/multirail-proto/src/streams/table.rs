@@ -150,7 +150,7 @@ impl Streams {
         match entry.send.write(bytes) {
             None => WriteOutcome::Ended,
             Some(0) if !bytes.is_empty() => {
-                entry.wait_for_room();
+                entry.writer_waits = true;
                 WriteOutcome::Wait
             }
             Some(count) => {
@@ -215,7 +215,7 @@ impl Streams {
         match entry.send.room_bytes() {
             None => WriteOutcome::Ended,
             Some(0) => {
-                entry.wait_for_room();
+                entry.writer_waits = true;
                 WriteOutcome::Wait
             }
             Some(count) => WriteOutcome::Bytes(count),
@@ -252,6 +252,7 @@ impl Streams {
     pub fn next_message(&mut self, message: &mut Vec<u8>, most_bytes: usize) -> bool {
         let from = message.len();
         self.is_bulk = self.resets.is_empty() && self.credits.is_empty();
+        let mut writer_waits = false;
         let room = |message: &Vec<u8>| (most_bytes + from).saturating_sub(message.len());
         while room(message) >= HEADER_BYTES {
             if let Some((stream, code)) = self.resets.pop_front() {
@@ -278,17 +279,19 @@ impl Streams {
             message[header..header + HEADER_BYTES].copy_from_slice(&data_header(stream, offset, count, is_end));
             let is_due = entry.is_due();
             self.schedule.sent(&mut entry.turn, HEADER_BYTES + count, is_due);
-            self.is_bulk &= !is_fresh && entry.send.is_followed();
+            self.is_bulk &= !is_fresh;
             if std::mem::take(&mut entry.writer_waits) {
+                writer_waits = true;
                 self.events.push_back(StreamEvent::Writable(stream));
             }
             self.forget_if_over(stream);
         }
+        self.is_bulk &= writer_waits;
         message.len() > from
     }
 
-    /// Whether the last message has only bytes of streams that send for long and whose writers waited for
-    /// room behind them: more will follow at once.
+    /// Whether the last message has only bytes of streams that send for long, and a writer waited for room:
+    /// more of them will follow at once.
     pub fn is_bulk(&self) -> bool {
         self.is_bulk
     }
@@ -430,11 +433,6 @@ impl Stream {
 
     fn is_due(&self) -> bool {
         self.reset.is_none() && self.send.is_due()
-    }
-
-    fn wait_for_room(&mut self) {
-        self.writer_waits = true;
-        self.send.let_writer_wait();
     }
 
     fn activate(&mut self, stream: StreamId, schedule: &mut Schedule) {
