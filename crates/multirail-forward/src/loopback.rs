@@ -11,8 +11,6 @@ const BACKLOG: i32 = 4096;
 /// The kernel's own limit would let each connection keep megabytes that the program believes to be sent.
 /// They would delay what follows, and the end of the program.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
-/// For the same reason: what a program's socket takes beyond what it can send at once.
-const UNSENT_BYTES: u32 = 64 << 10;
 /// How long a listener rests after an error, which is mostly that this process has too many open files.
 const REST: Duration = Duration::from_millis(10);
 
@@ -32,14 +30,6 @@ pub(crate) async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 tokio::time::sleep(REST).await;
             }
         }
-    }
-}
-
-/// Limits what the socket of a program accepts ahead of the relay, if the program has not done so itself.
-pub(crate) fn limit_unsent(socket: &Socket) {
-    // 0: the kernel's own limit, which is none by default. An old kernel goes on without.
-    if matches!(socket.tcp_notsent_lowat(), Ok(0)) {
-        let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
     }
 }
 

@@ -9,7 +9,7 @@
 //! - The target has refused: the listener closes, and the kernel refuses the next SYN of the program's
 //!   socket, which follows the first one after a second.
 
-use crate::loopback::{canonical, limit_unsent};
+use crate::loopback::canonical;
 use socket2::{Domain, SockFilter, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -46,7 +46,6 @@ impl Parked {
             Err(error) => return Err(error),
             Ok(()) => return Err(io::Error::other("a filter that lets packets through")),
         }
-        limit_unsent(socket);
         let own = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
         Ok(Self { listener, ends: (canonical(own), address) })
     }

@@ -277,7 +277,6 @@ impl Supervisor {
                 Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
                 _ => {}
             }
-            loopback::limit_unsent(socket);
             let own = socket.local_addr()?.as_socket().ok_or_else(no_address)?;
             Ok((canonical(own), canonical(relay)))
         });
