@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test test-ucx regress copies flood bench experiments check fuzz clean
+.PHONY: setup build demo wheel test test-ucx regress copies flood bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -22,12 +22,16 @@ demo: build
 	@scripts/demo $(BIN)
 
 # Ends with a table of skipped tests. FORBID_SKIPS=1: a skipped test that this machine could run is a failure.
-test: $(READY)/base
+test: $(READY)/base $(READY)/wheel
 	@scripts/test $(if $(FORBID_SKIPS),--forbid-avoidable-skips)
 
 # Edges over UCX: a cargo feature, so that nothing else needs its libraries.
 test-ucx: $(READY)/ucx
 	cargo test --locked -p multirail --features ucx --lib -- bench::curve
+
+# The package for Python, with the command in it, in target/wheels/.
+wheel: build $(READY)/wheel
+	scripts/wheel release
 
 # Measures whether anything got slower: ratios to peers, with floors (scripts/regress/floors.toml). Below four minutes.
 regress: build $(READY)/regress
@@ -69,8 +73,8 @@ check: $(READY)/check
 	target/tools/bin/cargo-deny --locked check licenses bans sources
 	target/tools/bin/cargo-deny --locked --manifest-path crates/multirail-proto/Cargo.toml --config crates/multirail-proto/deny.toml check bans
 	scripts/build-bpf --check
-	target/tools/bin/ruff check experiments
-	target/tools/bin/ruff format --check experiments
+	target/tools/bin/ruff check experiments crates/multirail-py
+	target/tools/bin/ruff format --check experiments crates/multirail-py
 
 # Each fuzz target for FUZZ_SECONDS, one after the other, or those that TARGETS names.
 FUZZ_SECONDS ?= 60

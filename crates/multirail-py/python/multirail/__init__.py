@@ -1,0 +1,61 @@
+"""Sessions between hosts over all their network paths.
+
+>>> from concurrent.futures import ThreadPoolExecutor
+>>> import multirail as mr
+>>> token = mr.Token("a secret that both hosts know")
+>>> listener = mr.listen("127.0.0.1:0", token=token)
+>>> connecting = ThreadPoolExecutor().submit(mr.connect, listener.address, token=token)
+>>> peer = listener.accept()
+>>> s = connecting.result()
+>>> s.send(b"hello")
+>>> peer.recv()
+b'hello'
+>>> s.close(); listener.close()
+
+`multirail.aio` has the same for asyncio. The command of the same name is installed, too.
+"""
+
+from multirail import _multirail, aio
+from multirail._multirail import (
+    Listener,
+    Rail,
+    Session,
+    Stats,
+    Token,
+    connect,
+    listen,
+)
+from multirail.errors import (
+    Closed,
+    Denied,
+    Forked,
+    Lost,
+    MultirailError,
+    Refused,
+    Timeout,
+    TokenError,
+    TooLong,
+)
+
+__version__ = _multirail.VERSION
+
+__all__ = [
+    "Closed",
+    "Denied",
+    "Forked",
+    "Listener",
+    "Lost",
+    "MultirailError",
+    "Rail",
+    "Refused",
+    "Session",
+    "Stats",
+    "Timeout",
+    "Token",
+    "TokenError",
+    "TooLong",
+    "__version__",
+    "aio",
+    "connect",
+    "listen",
+]

@@ -1,0 +1,52 @@
+"""Exceptions. Each says what happened and, in `host`, with which host."""
+
+
+class MultirailError(Exception):
+    """The base of all exceptions of this package.
+
+    `host` is the host as it was given to `connect`, or the address of the peer; None if the error
+    is not about a host.
+    """
+
+    def __init__(self, message: str, host: str | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+
+    def __reduce__(self) -> tuple[type, tuple[str, str | None]]:
+        return type(self), (*self.args, self.host)
+
+
+class Refused(MultirailError, ConnectionError):
+    """No session could be made: nothing listens there, or something that is not multirail."""
+
+
+class Timeout(MultirailError, TimeoutError):
+    """The time was over."""
+
+
+class Denied(MultirailError, PermissionError):
+    """The two hosts do not trust each other: a token is wrong or missing, or a key is unknown."""
+
+
+class Closed(MultirailError, EOFError):
+    """The peer has ended the session, or this side has closed it."""
+
+
+class Lost(MultirailError, ConnectionError):
+    """The session is over early.
+
+    All rails were down for too long, the peer gave up, or a call was cancelled in the middle of a
+    message.
+    """
+
+
+class TooLong(MultirailError, ValueError):
+    """A message is longer than the buffer. It stays where it is, and the session can be used."""
+
+
+class TokenError(MultirailError, ValueError):
+    """A token cannot be used, such as one that is too short or in a file that others may read."""
+
+
+class Forked(MultirailError, RuntimeError):
+    """The process was forked after it had used multirail."""

@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+
+mod config;
+mod dlpack;
+mod error;
+mod listener;
+mod runtime;
+mod session;
+mod status;
+mod view;
+mod work;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _multirail {
+    #[pymodule_export]
+    use crate::config::Token;
+    #[pymodule_export]
+    use crate::listener::{Listener, listen};
+    #[pymodule_export]
+    use crate::session::{Session, connect, start_connect};
+    #[pymodule_export]
+    use crate::status::{Rail, Stats};
+    #[pymodule_export]
+    use crate::work::{Operation, Wakeups};
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
