@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo wheel test test-ucx regress copies flood bench experiments check fuzz clean
+.PHONY: setup build demo wheel wheels test test-ucx regress copies flood bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -31,7 +31,12 @@ test-ucx: $(READY)/ucx
 
 # The package for Python, with the command in it, in target/wheels/.
 wheel: build $(READY)/wheel
+	rm -rf target/wheels
 	scripts/wheel release
+
+# The same for x86_64 and aarch64. RUSTC: a compiler that has the library of Rust for both, where rustup cannot bring it.
+wheels: $(READY)/wheel $(READY)/wheels
+	scripts/wheels
 
 # Measures whether anything got slower: ratios to peers, with floors (scripts/regress/floors.toml). Below four minutes.
 regress: build $(READY)/regress
