@@ -61,6 +61,7 @@ pub struct Stat {
 }
 
 impl Stat {
+    #[allow(clippy::useless_conversion, reason = "the number of links has 32 bits on aarch64")]
     pub(crate) fn of(stat: &libc::stat) -> Self {
         Self {
             kind: Kind::of_mode(stat.st_mode),
@@ -73,7 +74,7 @@ impl Stat {
             changed: (stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or(0)),
             owner: (stat.st_uid, stat.st_gid),
             inode: (stat.st_dev, stat.st_ino),
-            links: stat.st_nlink,
+            links: u64::from(stat.st_nlink),
             disk_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
         }
     }
