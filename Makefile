@@ -65,7 +65,7 @@ UCX = $(if $(wildcard /usr/include/ucp/api/ucp.h),--features multirail/ucx)
 # paper/folder.
 experiments: $(READY)/base $(READY)/experiments $(READY)/edges
 	cargo build --release --locked $(UCX) -p multirail-cli -p multirail -p multirail-sim -p microscope \
-	    --bin multirail --bin microscope --example datacutter --example group --example multicast_prediction
+	    --bin multirail --bin microscope --example arrays --example datacutter --example group --example multicast_prediction
 	experiments/run $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
 # The command's doc comments are its help text, so they are no Rust documentation.

@@ -19,6 +19,7 @@ from multirail_experiments.pipeline import microscope
 from multirail_experiments.placement import measure as placement
 from multirail_experiments.plan import Plan, matches
 from multirail_experiments.programs import measure as programs
+from multirail_experiments.python import measure as python
 
 # What `measures` of plan.toml names. Each has `measure(plan, multirail, quick, emit)`.
 MEASURERS = {
@@ -30,6 +31,7 @@ MEASURERS = {
     "pipeline": pipeline.measure,
     "placement": placement.measure,
     "programs": programs.measure,
+    "python": python.measure,
 }
 
 

@@ -1,4 +1,4 @@
-"""Test networks of two hosts: a `multirail lab`, and processes on its hosts.
+"""Test networks of a few hosts: a `multirail lab`, and processes on its hosts.
 
 Everything that is started here is ended here, also on Ctrl-C. Processes have sessions of their own,
 so only this program gets the signal. It ends them one by one and then removes the lab.
@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import signal
+import string
 import subprocess
 import tempfile
 import threading
@@ -38,17 +39,18 @@ def mbit_s(rate):
 
 
 class Lab:
-    """Two hosts, a and b, joined by rails; a context manager.
+    """Hosts, usually two, a and b, joined by rails; a context manager.
 
     `network` is a table of plan.toml with `name` and `rails`, such as ["100mbit", "25mbit"]. It may
-    have `delay`, `loss`, `jitter` and `queue` (lists with one value a rail), `sysctl` (a table, for
-    both hosts), `window` (the largest socket buffer, either way) and `congestion` (the congestion
-    control of both hosts).
+    have `hosts` (their number, if not two: a, b, c and so on), `delay`, `loss`, `jitter` and
+    `queue` (lists with one value a rail), `sysctl` (a table, for all hosts), `window` (the largest
+    socket buffer, either way) and `congestion` (the congestion control of all hosts).
     """
 
     def __init__(self, multirail, network):
         self.multirail = str(multirail)
         self.network = network
+        self.hosts = string.ascii_lowercase[: network.get("hosts", len(HOSTS))]
         self.rails = len(network["rails"])
         self.rates_mbit_s = [mbit_s(rate) for rate in network["rails"]]
         self.name = f"exp-{os.getpid()}-{next(_names)}"
@@ -72,7 +74,7 @@ class Lab:
         shutil.rmtree(self.work, ignore_errors=True)
 
     def _network_flags(self):
-        flags = ["--hosts", ",".join(HOSTS), "--rails", ",".join(self.network["rails"])]
+        flags = ["--hosts", ",".join(self.hosts), "--rails", ",".join(self.network["rails"])]
         for key in RAIL_KEYS:
             if key in self.network:
                 flags += [f"--{key}", ",".join(map(str, self.network[key]))]
@@ -93,7 +95,7 @@ class Lab:
         """
         if "congestion" not in self.network:
             return
-        for rail, host in itertools.product(range(self.rails), HOSTS):
+        for rail, host in itertools.product(range(self.rails), self.hosts):
             address = self.address(host, rail)
             network = ["-4", f"{address.rpartition('.')[0]}.0/24"], ["-6", f"fd77:0:0:{rail}::/64"]
             ways = ["scope", "link", "src", address], ["metric", 256]
@@ -143,7 +145,7 @@ class Lab:
         return done.stdout
 
     def address(self, host, rail):
-        return f"10.77.{rail}.{HOSTS.index(host) + 1}"
+        return f"10.77.{rail}.{self.hosts.index(host) + 1}"
 
     def port(self, rail):
         """The name of the hosts' network interface on a rail."""

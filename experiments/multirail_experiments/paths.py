@@ -13,3 +13,5 @@ PART_OUT = ROOT / "target/experiments-part"
 # dependencies of their own, so only the processes that use them see this folder.
 EDGES_PACKAGES = TARGET / "edges"
 PYTHON = "/usr/bin/python3"
+# `scripts/setup python` installs PyTorch, Ray and the package for Python here.
+PYTHON_ENVIRONMENT = ROOT / "target/wheel/experiments"

@@ -11,6 +11,7 @@ COLORS = {
     RUN: drawing.STYLES["adaptive"][0],
     REQUIRE: drawing.MORE_COLORS[1],
 }
+TITLE = "Programs, from the start of the user's command to its end"
 # The unit that pictures have.
 DRAWN_UNIT = "Mbit/s"
 
@@ -21,7 +22,7 @@ def figures(rows, out_dir):
         drawn = [one for one in measured.values() if one.unit == DRAWN_UNIT]
         if drawn:
             bars(network, drawn, out_dir / f"network-{number}.png")
-    (out_dir / "tables.md").write_text("\n".join(tables(found)) + "\n")
+    (out_dir / "tables.md").write_text("\n".join(tables(found, TITLE)) + "\n")
 
 
 def bars(network, measured, path):
@@ -34,8 +35,9 @@ def bars(network, measured, path):
     drawing.median_bars(f"{network}: {DRAWN_UNIT}", drawn, path, height, margin=0.2)
 
 
-def tables(found):
-    yield "# Programs, from the start of the user's command to its end"
+def tables(found, title):
+    """The lines of a page with all values, by network."""
+    yield f"# {title}"
     for network, measured in found.items():
         header = "| load | line | median | unit | by round |"
         yield from ("", f"## {network}", "", header, "|" + " --- |" * 5)

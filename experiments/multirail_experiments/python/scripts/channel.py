@@ -1,0 +1,129 @@
+"""Arrays of NumPy from this process to another: `channel multirail|zeromq|ray BYTES SECONDS`."""
+
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+# The first arrays find out how long one takes.
+FEW = 50
+PAGE_BYTES = 4096
+# Tasks of Ray that have no answer yet.
+RAY_WINDOW = 32
+
+
+def look(array):
+    """Touches each page, so that no library can leave the memory of an array out."""
+    return int(array[::PAGE_BYTES].sum())
+
+
+def with_multirail(array):
+    import multirail as mr
+
+    pipeline = mr.Pipeline()
+
+    @pipeline.filter(stream=True)
+    def receive(arrays):
+        yield np.array([sum(look(one) for one in arrays)])
+
+    def stream(count):
+        ((found,),) = pipeline.run(array for _ in range(count))
+        return found
+
+    return stream
+
+
+def zeromq_receive(there, back):
+    import zmq
+
+    context = zmq.Context()
+    pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    pull.bind(there)
+    push.connect(back)
+    while True:
+        count = int(pull.recv())
+        push.send(str(sum(look(received(pull)) for _ in range(count))).encode())
+
+
+def received(pull):
+    return np.frombuffer(pull.recv(copy=False).buffer, "u1")
+
+
+def with_zeromq(array):
+    import zmq
+
+    folder = tempfile.mkdtemp(prefix="zeromq-", dir="/dev/shm")
+    there, back = (f"ipc://{folder}/{name}" for name in ("there", "back"))
+    context = zmq.Context()
+    pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+    pull.bind(back)
+    multiprocessing.Process(target=zeromq_receive, args=(there, back), daemon=True).start()
+    push.connect(there)
+
+    def stream(count):
+        push.send(str(count).encode())
+        for _ in range(count):
+            push.send(array, copy=False)
+        return int(pull.recv())
+
+    return stream
+
+
+def with_ray(array):
+    import ray
+
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        logging_level="ERROR",
+        log_to_driver=False,
+        object_store_memory=1 << 30,
+        _temp_dir=tempfile.mkdtemp(prefix="ray-", dir="/dev/shm"),
+    )
+
+    @ray.remote
+    class Receiver:
+        def __init__(self):
+            self.found = 0
+
+        def take(self, array):
+            self.found += look(array)
+
+        def result(self):
+            found, self.found = self.found, 0
+            return found
+
+    receiver = Receiver.remote()
+
+    def stream(count):
+        waits = []
+        for _ in range(count):
+            waits.append(receiver.take.remote(array))
+            if len(waits) >= RAY_WINDOW:
+                _, waits = ray.wait(waits, num_returns=RAY_WINDOW // 2)
+        return ray.get(receiver.result.remote())
+
+    return stream
+
+
+def main():
+    library, size, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    array = np.ones(size, "u1")
+    stream = {"multirail": with_multirail, "zeromq": with_zeromq, "ray": with_ray}[library](array)
+    stream(FEW)
+    began = time.perf_counter()
+    stream(FEW)
+    count = max(FEW, int(seconds * FEW / (time.perf_counter() - began)))
+    began = time.perf_counter()
+    found = stream(count)
+    took_s = time.perf_counter() - began
+    if found != count * look(array):
+        sys.exit(f"the receiver has found {found} instead of {count * look(array)}")
+    print(json.dumps({"mb_s": count * size / took_s / 1e6}))
+
+
+if __name__ == "__main__":
+    main()
