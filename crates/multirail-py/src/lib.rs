@@ -4,6 +4,7 @@ mod config;
 mod dlpack;
 mod error;
 mod listener;
+mod pipeline;
 mod runtime;
 mod session;
 mod status;
@@ -18,6 +19,14 @@ mod _multirail {
     use crate::config::Token;
     #[pymodule_export]
     use crate::listener::{Listener, listen};
+    #[pymodule_export]
+    use crate::pipeline::filter_server::serve_filter;
+    #[pymodule_export]
+    use crate::pipeline::received::Received;
+    #[pymodule_export]
+    use crate::pipeline::run::{Run, start_run};
+    #[pymodule_export]
+    use crate::pipeline::streams::{Stopped, Streams};
     #[pymodule_export]
     use crate::session::{Session, connect, start_connect};
     #[pymodule_export]

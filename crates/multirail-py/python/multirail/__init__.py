@@ -28,6 +28,7 @@ from multirail._multirail import (
 from multirail.errors import (
     Closed,
     Denied,
+    FilterFailed,
     Forked,
     Lost,
     MultirailError,
@@ -36,16 +37,19 @@ from multirail.errors import (
     TokenError,
     TooLong,
 )
+from multirail.pipeline import Pipeline
 
 __version__ = _multirail.VERSION
 
 __all__ = [
     "Closed",
     "Denied",
+    "FilterFailed",
     "Forked",
     "Listener",
     "Lost",
     "MultirailError",
+    "Pipeline",
     "Rail",
     "Refused",
     "Session",

@@ -50,3 +50,25 @@ class TokenError(MultirailError, ValueError):
 
 class Forked(MultirailError, RuntimeError):
     """The process was forked after it had used multirail."""
+
+
+class FilterFailed(MultirailError, RuntimeError):
+    """A filter of a pipeline has raised an exception, or its process has ended.
+
+    `filter` and `copy` are the filter and the number of its copy, None if not known. The message
+    has the traceback of the filter.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        host: str | None = None,
+        filter: str | None = None,
+        copy: int | None = None,
+    ) -> None:
+        super().__init__(message, host)
+        self.filter = filter
+        self.copy = copy
+
+    def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None, int | None]]:
+        return type(self), (*self.args, self.host, self.filter, self.copy)
