@@ -15,6 +15,9 @@ b'hello'
 `multirail.aio` has the same for asyncio. The command of the same name is installed, too.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from multirail import _multirail, aio
 from multirail._multirail import (
     Listener,
@@ -41,6 +44,9 @@ from multirail.pipeline import Pipeline
 
 __version__ = _multirail.VERSION
 
+if TYPE_CHECKING:
+    from multirail import ray
+
 __all__ = [
     "Closed",
     "Denied",
@@ -62,4 +68,12 @@ __all__ = [
     "aio",
     "connect",
     "listen",
+    "ray",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It needs the package ray.
+    if name == "ray":
+        return importlib.import_module("multirail.ray")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

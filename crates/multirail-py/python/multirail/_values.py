@@ -48,7 +48,9 @@ def _encode_array(numpy: Any, value: Any) -> tuple[int, bytes, Any]:
     if array.ndim > MAX_DIMENSIONS:
         raise TypeError(f"an array of {array.ndim} dimensions; the most are {MAX_DIMENSIONS}")
     name = kind.str.encode()
-    header = _LENGTHS.pack(len(name), array.ndim) + name + struct.pack(f"<{array.ndim}Q", *array.shape)
+    header = (
+        _LENGTHS.pack(len(name), array.ndim) + name + struct.pack(f"<{array.ndim}Q", *array.shape)
+    )
     header += bytes(-len(header) % _ALIGNMENT)
     # Dates have no buffer protocol.
     return ARRAY, header, numpy.ascontiguousarray(array).reshape(-1).view("u1")

@@ -1,18 +1,19 @@
 """Pipelines whose filters are functions, in processes of this host and others."""
 
+import itertools
 import re
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from multirail import _worker
+from multirail import _child
 from multirail._filters import Source
 from multirail._multirail import Run, Token, start_run
+from multirail._start import LOCAL, Job, Worker, start
 from multirail._values import decode
-from multirail._workers import Job, Worker, start_local
 from multirail.errors import FilterFailed
 
 __all__ = ["Pipeline"]
@@ -22,6 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 WINDOW = 4
 # Seconds until a host without a connection counts as lost.
 HOST_TIMEOUT_S = 5.0
+# The name of a worker: its filter, copy and host.
+_WORKER = re.compile(r"(.*)\.(\d+)@(.*)")
 # What the library says if the neighbour of a copy is gone.
 _LOST = re.compile(r'copy (\d+) of filter "([^"]*)" on host (\S+) is lost: (.*)', re.DOTALL)
 
@@ -59,14 +62,16 @@ class Pipeline:
         self._streams: list[tuple[str, str]] = []
         self._hosts: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
+        self._runs: list[Run] = []
         self._running = threading.Lock()
-        self._finalizer = weakref.finalize(self, _stop_all, self._workers)
+        # A program may end in the middle of a run, whose threads must not outlive the interpreter.
+        weakref.finalize(self, _end, self._runs, self._workers)
 
     def filter(
         self,
         *,
         copies: int = 1,
-        hosts: Iterable[str] = ("local",),
+        hosts: Iterable[str] = (LOCAL,),
         stateless: bool = False,
         stream: bool = False,
         name: str | None = None,
@@ -125,7 +130,7 @@ class Pipeline:
         names = [self._name_of(one) for one in filters]
         if len(names) < 2:
             raise ValueError("a stream joins at least two filters")
-        self._streams.extend(zip(names, names[1:], strict=False))
+        self._streams.extend(itertools.pairwise(names))
 
     def _name_of(self, one: Callable[..., Any] | str) -> str:
         for known in self._filters.values():
@@ -135,7 +140,7 @@ class Pipeline:
 
     def _all_streams(self) -> list[tuple[str, str]]:
         names = list(self._filters)
-        joined = self._streams or list(zip(names, names[1:], strict=False))
+        joined = self._streams or list(itertools.pairwise(names))
         first = [name for name in names if all(name != to for _, to in joined)]
         last = [name for name in names if all(name != of for of, _ in joined)]
         if not first or not last:
@@ -157,7 +162,7 @@ class Pipeline:
         Raises FilterFailed if a filter raises or its process ends, unless it is stateless and has
         other copies. The pipeline can be used again after that.
         """
-        if _worker.is_worker:
+        if _child.is_loading_main.is_set():
             raise RuntimeError(
                 "a worker process has come upon run() while it loaded the main module of the "
                 'program; put the call below `if __name__ == "__main__":`'
@@ -173,17 +178,16 @@ class Pipeline:
         try:
             self._start_workers()
             run = self._start_run(streams, source)
-            try:
-                while True:
-                    tag, buffer = run.next()
-                    if tag is None:
-                        break
-                    yield decode(tag, buffer)
-            finally:
-                run.close()
+            self._runs.append(run)
+            while True:
+                tag, buffer = run.next()
+                if tag is None:
+                    break
+                yield decode(tag, buffer)
             if buffer is not None:
                 raise source.error or self._failure(*buffer)
         finally:
+            _end(self._runs, {})
             self._running.release()
 
     def _start_run(self, streams: list[tuple[str, str]], source: Source) -> Run:
@@ -208,34 +212,40 @@ class Pipeline:
         if lost := _LOST.search(cause):
             name, copy, worker = lost[2], int(lost[1]), lost[3]
             cause = f"its process or its host is lost: {lost[4]}"
-        place, host = worker or "", worker
-        if match := re.fullmatch(r"(.*)\.(\d+)@(.*)", worker or ""):
-            name, copy, host = match[1], int(match[2]), match[3]
-            place = f"copy {copy} of filter {name!r} on {host}"
+        host = worker
+        if match := _WORKER.fullmatch(worker or ""):
+            name, copy = match[1], int(match[2])
+            host = self._workers[match[0]].host if match[0] in self._workers else match[3]
+        place = f"copy {copy} of filter {name!r} on {host}" if name else host
         return FilterFailed(f"{place}: {cause}" if place else cause, host, name, copy)
 
-    def _jobs(self) -> dict[str, tuple[Filter, Job]]:
+    def _jobs(self) -> dict[str, Job]:
         """The workers that do not run."""
-        jobs = {}
-        for one in self._filters.values():
-            for copy, host in enumerate(one.hosts):
-                worker = self._workers.get(one.worker_name(copy))
-                if worker is None or not worker.is_alive():
-                    job = Job(one.name, copy, host, one.function, one.stream, self._secret)
-                    jobs[one.worker_name(copy)] = one, job
-        return jobs
+        return {
+            one.worker_name(copy): Job(
+                one.name, copy, host, one.function, one.stream, self._secret, one.options
+            )
+            for one in self._filters.values()
+            for copy, host in enumerate(one.hosts)
+            if not self._is_alive(one.worker_name(copy))
+        }
+
+    def _is_alive(self, name: str) -> bool:
+        return name in self._workers and self._workers[name].is_alive()
 
     def _start_workers(self) -> None:
         jobs = self._jobs()
         for name in jobs:
             if name in self._workers:
                 self._workers.pop(name).stop()
-        started = start_local([job for _, job in jobs.values()], "127.0.0.1:0")
-        self._workers.update(zip(jobs, started, strict=True))
+        self._workers.update(zip(jobs, self._start(list(jobs.values())), strict=True))
+
+    def _start(self, jobs: list[Job]) -> Sequence[Worker]:
+        return start(jobs, self._hosts, self._token)
 
     def close(self) -> None:
-        """End the processes of the filters."""
-        _stop_all(self._workers)
+        """End the run, if there is one, and the processes of the filters."""
+        _end(self._runs, self._workers)
 
     def __enter__(self) -> Self:
         return self
@@ -244,6 +254,8 @@ class Pipeline:
         self.close()
 
 
-def _stop_all(workers: dict[str, Worker]) -> None:
+def _end(runs: list[Run], workers: dict[str, Worker]) -> None:
+    while runs:
+        runs.pop().close()
     while workers:
         workers.popitem()[1].stop()

@@ -1,14 +1,16 @@
 """A worker: a process that runs a function as a filter, for the process that started it.
 
-`main` reads a request from its standard input: a line of JSON, then the pickled function. It answers
-with a line of JSON, and ends when its standard input ends. What the function prints goes to the
-standard error.
+`main` reads a request from its standard input: a line of JSON, then the pickled function. It
+answers with a line of JSON, and ends when its standard input ends. What the function prints goes to
+the standard error.
 """
 
 import json
 import os
 import pickle
 import sys
+import threading
+from multiprocessing import spawn
 from typing import Any
 
 from multirail import Token
@@ -19,19 +21,17 @@ from multirail._multirail import serve_filter
 MAX_FUNCTION_BYTES = 64 << 20
 # The longest request without the function.
 MAX_REQUEST_BYTES = 1 << 20
-# Whether this process is a worker.
-is_worker = False
+# Set while a worker runs the main module of the program, where the function may be.
+is_loading_main = threading.Event()
 
 
 def serve(request: dict[str, Any], pickled: bytes) -> dict[str, str]:
     """Serve a function until the process ends, and return the address or the error."""
-    global is_worker
-    is_worker = True
     try:
         if preparation := request.get("preparation"):
-            from multiprocessing import spawn
-
+            is_loading_main.set()
             spawn.prepare(preparation)
+            is_loading_main.clear()
         for path in request.get("path", []):
             if path not in sys.path:
                 sys.path.append(path)
@@ -52,4 +52,3 @@ def main() -> None:
     print(json.dumps(serve(request, pickled)), file=answers, flush=True)
     requests.read()
     os._exit(0)
-

@@ -1,0 +1,93 @@
+"""Pipelines and arrays on a Ray cluster of two nodes, which are processes of this machine."""
+
+import os
+import signal
+import time
+import unittest
+
+import multirail as mr
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+
+@ray.remote(num_cpus=1)
+class Holder:
+    """Has an array, and says in which process."""
+
+    def make(self, length):
+        self.ref = mr.ray.put(np.arange(length, dtype="f8").reshape(2, -1))
+        return self.ref
+
+    def total(self, ref):
+        return float(mr.ray.get(ref).sum())
+
+
+class OnRay(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 3, "resources": {"head": 8}}
+        )
+        cls.cluster.add_node(num_cpus=3, resources={"other": 8})
+        ray.init(address=cls.cluster.address, log_to_driver=False)
+
+    @classmethod
+    def tearDownClass(cls):
+        ray.shutdown()
+        cls.cluster.shutdown()
+
+    def test_filters_are_actors(self):
+        p = mr.ray.Pipeline()
+
+        @p.filter(copies=2, stateless=True)
+        def negative(x):
+            return 255 - x
+
+        @p.filter(stream=True)
+        def total(values):
+            yield np.int64(sum(int(x.sum()) for x in values))
+
+        inputs = [np.full((10, 10), n, "u1") for n in range(50)]
+        with p:
+            for _ in range(2):
+                (result,) = p.run(inputs)
+                self.assertEqual(result, sum(int((255 - x).sum()) for x in inputs))
+
+    def test_nothing_is_lost_with_an_actor(self):
+        p = mr.ray.Pipeline()
+
+        @p.filter(copies=3, stateless=True)
+        def tell(x):
+            time.sleep(0.01)
+            return np.append(x, os.getpid())
+
+        with p:
+            pids = set()
+            for turn in range(2):
+                seen = []
+                for result in p.run(np.array([n]) for n in range(200)):
+                    seen.append(int(result[0]))
+                    pids.add(int(result[1]))
+                    if turn == 0 and len(seen) == 50:
+                        os.kill(int(result[1]), signal.SIGKILL)
+                self.assertEqual(sorted(seen), list(range(200)))
+            self.assertEqual(len(pids), 4, "the actor was started again, and took part")
+
+    def test_arrays_go_between_nodes(self):
+        a = Holder.options(resources={"head": 1}).remote()
+        b = Holder.options(resources={"other": 1}).remote()
+        length = 1 << 20
+        ref = ray.get(a.make.remote(length))
+        for holder in (b, b, a):
+            self.assertEqual(ray.get(holder.total.remote(ref)), length * (length - 1) / 2)
+        self.assertEqual(mr.ray.get(ref).shape, (2, length // 2))
+        mr.ray.release(ref)
+        with self.assertRaises(LookupError):
+            mr.ray.get(ref)
+        for holder in (a, b):
+            ray.kill(holder)
+
+
+if __name__ == "__main__":
+    unittest.main()
