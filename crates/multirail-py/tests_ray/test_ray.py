@@ -1,7 +1,11 @@
 """Pipelines and arrays on a Ray cluster of two nodes, which are processes of this machine."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -9,6 +13,10 @@ import multirail as mr
 import numpy as np
 import ray
 from ray.cluster_utils import Cluster
+
+EXAMPLE = pathlib.Path(__file__).parents[3] / "examples/ray_microscope.py"
+# Seconds that a program may take.
+LIMIT_S = 120
 
 
 @ray.remote(num_cpus=1)
@@ -73,6 +81,41 @@ class OnRay(unittest.TestCase):
                         os.kill(int(result[1]), signal.SIGKILL)
                 self.assertEqual(sorted(seen), list(range(200)))
             self.assertEqual(len(pids), 4, "the actor was started again, and took part")
+
+    def test_failures(self):
+        p = mr.ray.Pipeline()
+        p.filter(name="picky")(lambda x: bytes([1 // x[0]]))
+        with p, self.assertRaisesRegex(mr.FilterFailed, "ZeroDivisionError") as failed:
+            list(p.run([b"\0"]))
+        self.assertEqual(failed.exception.filter, "picky")
+        self.assertEqual(failed.exception.host, ray.util.get_node_ip_address())
+        p.filter(name="ends", stream=True)(lambda values: os._exit(len(list(values))))
+        with p, self.assertRaisesRegex(mr.FilterFailed, "lost") as failed:
+            list(p.run([b"\1"]))
+        self.assertEqual(failed.exception.filter, "ends")
+
+    def test_the_microscope(self):
+        with tempfile.TemporaryDirectory() as folder:
+            slide = f"{folder}/slide.npy"
+            pixels = np.random.default_rng(1).integers(256, size=(700, 900, 3)).astype("u1")
+            np.save(slide, pixels)
+            for x, y, width, height, factor in ((0, 0, 900, 700, 7), (250, 10, 301, 503, 4)):
+                inside = pixels[y : y + height, x : x + width]
+                expected = np.zeros((-(-height // factor), -(-width // factor), 3), "u1")
+                for row, column in np.ndindex(expected.shape[:2]):
+                    of = inside[row * factor :, column * factor :][:factor, :factor]
+                    expected[row, column] = of.sum(axis=(0, 1)) // (of.shape[0] * of.shape[1])
+                window = f"{x},{y},{width},{height}"
+                made = f"{folder}/made.npy"
+                options = ["--window", window, "--factor", str(factor), "--copies", "1"]
+                subprocess.run(
+                    [sys.executable, "-B", EXAMPLE, slide, "--out", made, *options],
+                    check=True,
+                    capture_output=True,
+                    timeout=LIMIT_S,
+                    env={**os.environ, "RAY_ADDRESS": self.cluster.address},
+                )
+                np.testing.assert_array_equal(np.load(made), expected)
 
     def test_arrays_go_between_nodes(self):
         a = Holder.options(resources={"head": 1}).remote()

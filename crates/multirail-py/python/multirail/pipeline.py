@@ -1,6 +1,7 @@
 """Pipelines whose filters are functions, in processes of this host and others."""
 
 import itertools
+import os
 import re
 import secrets
 import threading
@@ -14,15 +15,15 @@ from multirail._filters import Source
 from multirail._multirail import Run, Token, start_run
 from multirail._start import LOCAL, Job, Worker, start
 from multirail._values import decode
-from multirail.errors import FilterFailed
+from multirail.errors import FilterFailed, Forked
 
 __all__ = ["Pipeline"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Buffers of each edge that wait for their filter.
 WINDOW = 4
-# Seconds until a host without a connection counts as lost.
-HOST_TIMEOUT_S = 5.0
+# Seconds until a host without a connection counts as lost, and a process of this host.
+HOST_TIMEOUT_S, LOCAL_TIMEOUT_S = 5.0, 1.0
 # The name of a worker: its filter, copy and host.
 _WORKER = re.compile(r"(.*)\.(\d+)@(.*)")
 # What the library says if the neighbour of a copy is gone.
@@ -64,8 +65,9 @@ class Pipeline:
         self._workers: dict[str, Worker] = {}
         self._runs: list[Run] = []
         self._running = threading.Lock()
+        self._process = os.getpid()
         # A program may end in the middle of a run, whose threads must not outlive the interpreter.
-        weakref.finalize(self, _end, self._runs, self._workers)
+        weakref.finalize(self, _end, self._process, self._runs, self._workers)
 
     def filter(
         self,
@@ -173,6 +175,11 @@ class Pipeline:
         return self._results(streams, Source(inputs))
 
     def _results(self, streams: list[tuple[str, str]], source: Source) -> Iterator[Any]:
+        if self._process != os.getpid():
+            raise Forked(
+                f"the pipeline was made in process {self._process}, which was forked since; make "
+                "it after the fork, and use multirail there only"
+            )
         if not self._running.acquire(blocking=False):
             raise RuntimeError("the pipeline runs already; make another one to run both at once")
         try:
@@ -187,7 +194,7 @@ class Pipeline:
             if buffer is not None:
                 raise source.error or self._failure(*buffer)
         finally:
-            _end(self._runs, {})
+            _end(self._process, self._runs, {})
             self._running.release()
 
     def _start_run(self, streams: list[tuple[str, str]], source: Source) -> Run:
@@ -195,6 +202,7 @@ class Pipeline:
         for one in self._filters.values():
             places = [one.worker_name(copy) for copy in range(len(one.hosts))]
             filters.append((one.name, places, one.stateless))
+        is_here = all(host == LOCAL for one in self._filters.values() for host in one.hosts)
         return start_run(
             token=Token(bytes.fromhex(self._secret)),
             workers=[(name, worker.address) for name, worker in self._workers.items()],
@@ -203,7 +211,7 @@ class Pipeline:
             source=source,
             limit_bytes=self._limit_bytes,
             window=WINDOW,
-            host_timeout=HOST_TIMEOUT_S,
+            host_timeout=LOCAL_TIMEOUT_S if is_here else HOST_TIMEOUT_S,
         )
 
     def _failure(
@@ -245,7 +253,7 @@ class Pipeline:
 
     def close(self) -> None:
         """End the run, if there is one, and the processes of the filters."""
-        _end(self._runs, self._workers)
+        _end(self._process, self._runs, self._workers)
 
     def __enter__(self) -> Self:
         return self
@@ -254,7 +262,9 @@ class Pipeline:
         self.close()
 
 
-def _end(runs: list[Run], workers: dict[str, Worker]) -> None:
+def _end(process: int, runs: list[Run], workers: dict[str, Worker]) -> None:
+    if process != os.getpid():
+        return  # They are of the parent.
     while runs:
         runs.pop().close()
     while workers:
