@@ -87,6 +87,18 @@ def pipeline(*functions, **options):
     return p
 
 
+def wait_for_end(pid):
+    """Waits until a process has ended, also as a zombie."""
+    until = time.monotonic() + LIMIT_S
+    with contextlib.suppress(FileNotFoundError):
+        while time.monotonic() < until:
+            stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+            if stat.rpartition(")")[2].split()[0] == "Z":
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"process {pid} does not end")
+
+
 class Local(unittest.TestCase):
     def test_many_copies_give_what_the_functions_give(self):
         inputs = [bytes([n % 256, n // 256]) * 3 for n in range(300)]
@@ -254,38 +266,30 @@ class Ends(unittest.TestCase):
         return child
 
     ENDLESS = """
-        import itertools, os, sys, multirail as mr
+        import itertools, os, sys, time, multirail as mr
         p = mr.Pipeline()
         @p.filter()
         def tell(x):
             return b"%d" % os.getpid()
         if __name__ == "__main__":
-            results = p.run(itertools.repeat(b""))
+            def one():
+                yield b""
+                print("blocked", flush=True)
+                time.sleep(1000)
+            inputs = one() if sys.argv[1:] == ["blocked"] else itertools.repeat(b"")
+            results = p.run(inputs)
             print(int(next(results)), flush=True)
             if sys.argv[1:] == ["end"]:
                 sys.exit(3)
             for _ in results: pass
     """
 
-    def assert_ends(self, pid):
-        until = time.monotonic() + LIMIT_S
-        with contextlib.suppress(ProcessLookupError):
-            while time.monotonic() < until:
-                os.kill(pid, 0)
-                if (
-                    pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                    == "Z"
-                ):
-                    return
-                time.sleep(0.01)
-            self.fail(f"process {pid} does not end")
-
     def test_workers_end_with_a_killed_program(self):
         child = self.program(self.ENDLESS)
         worker = int(child.stdout.readline())
         child.kill()
         child.wait(LIMIT_S)
-        self.assert_ends(worker)
+        wait_for_end(worker)
 
     def test_ctrl_c_ends_a_run(self):
         child = self.program(self.ENDLESS)
@@ -293,14 +297,23 @@ class Ends(unittest.TestCase):
         child.send_signal(signal.SIGINT)
         self.assertIn("KeyboardInterrupt", child.communicate(timeout=LIMIT_S)[0])
         self.assertEqual(child.returncode, -signal.SIGINT)
-        self.assert_ends(worker)
+        wait_for_end(worker)
+
+    def test_ctrl_c_ends_a_run_whose_input_is_blocked(self):
+        child = self.program(self.ENDLESS, "blocked")
+        lines = {child.stdout.readline().strip(), child.stdout.readline().strip()}
+        lines.remove("blocked")
+        child.send_signal(signal.SIGINT)
+        self.assertIn("KeyboardInterrupt", child.communicate(timeout=LIMIT_S)[0])
+        self.assertEqual(child.returncode, -signal.SIGINT)
+        wait_for_end(int(lines.pop()))
 
     def test_a_program_can_end_in_the_middle_of_a_run(self):
         child = self.program(self.ENDLESS, "end")
         worker = int(child.stdout.readline())
         self.assertEqual(child.communicate(timeout=LIMIT_S)[0], "")
         self.assertEqual(child.returncode, 3)
-        self.assert_ends(worker)
+        wait_for_end(worker)
 
     @unittest.mock.patch.dict(sys.modules, {"cloudpickle": None})
     def test_a_lambda_needs_cloudpickle(self):
@@ -432,6 +445,16 @@ class Daemon(unittest.TestCase):
         p.filter(hosts=[self.address])(same)
         with self.assertRaisesRegex(ValueError, "token"):
             list(p.run([b"x"]))
+
+    def test_a_copy_that_is_started_again_is_reachable(self):
+        with mr.Pipeline(self.token) as p:
+            p.filter(hosts=[self.address])(same)
+            p.filter(stream=True)(pids)
+            (before,) = p.run([b"x"])
+            os.kill(int(before), signal.SIGKILL)
+            wait_for_end(int(before))
+            (after,) = p.run([b"x"])
+            self.assertNotEqual(before, after)
 
     def test_a_lost_host(self):
         with mr.Pipeline(self.token) as p:

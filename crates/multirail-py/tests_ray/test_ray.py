@@ -34,9 +34,11 @@ class Holder:
 class OnRay(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 3, "resources": {"head": 8}}
-        )
+        # The paths of its sockets must be short.
+        folder = tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)
+        cls.addClassCleanup(folder.cleanup)
+        head = {"num_cpus": 3, "resources": {"head": 8}, "temp_dir": folder.name}
+        cls.cluster = Cluster(initialize_head=True, head_node_args=head)
         cls.cluster.add_node(num_cpus=3, resources={"other": 8})
         ray.init(address=cls.cluster.address, log_to_driver=False)
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from multirail import Token
 from multirail._filters import of_function, text_of
-from multirail._multirail import serve_filter
+from multirail._multirail import VERSION, serve_filter
 
+# Those of Python's bytecode, which a pickled function may have, and of multirail.
+VERSIONS = [f"Python {sys.version_info[0]}.{sys.version_info[1]}", f"multirail {VERSION}"]
 # The longest pickled function.
 MAX_FUNCTION_BYTES = 64 << 20
 # The longest request without the function.
@@ -28,6 +30,8 @@ is_loading_main = threading.Event()
 def serve(request: dict[str, Any], pickled: bytes) -> dict[str, str]:
     """Serve a function until the process ends, and return the address or the error."""
     try:
+        if request["versions"] != VERSIONS:
+            raise RuntimeError(f"this host has {VERSIONS}, and the driver {request['versions']}")
         if preparation := request.get("preparation"):
             is_loading_main.set()
             spawn.prepare(preparation)

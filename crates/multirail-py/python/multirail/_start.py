@@ -7,13 +7,13 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import spawn
 from typing import Any, Protocol
 
 from multirail import _multirail
-from multirail._child import MAX_FUNCTION_BYTES, MAX_REQUEST_BYTES
+from multirail._child import MAX_FUNCTION_BYTES, MAX_REQUEST_BYTES, VERSIONS
 from multirail.errors import FilterFailed, MultirailError
 
 # The name of the driver's host.
@@ -49,7 +49,13 @@ class Job:
     options: dict[str, Any]
 
     def request(self, listen: str, **more: Any) -> dict[str, Any]:
-        return {"stream": self.is_stream, "secret": self.secret, "listen": listen, **more}
+        return {
+            "versions": VERSIONS,
+            "stream": self.is_stream,
+            "secret": self.secret,
+            "listen": listen,
+            **more,
+        }
 
     def failed(self, why: str) -> FilterFailed:
         return FilterFailed(
@@ -196,13 +202,14 @@ class RemoteWorker:
         self._job = job
         self.host = host
         self._session = _multirail.connect(host, token=token, timeout=CONNECT_TIMEOUT_S)
+        self._local = next(rail.local for rail in self._session.rails() if rail.local is not None)
         self._session.send(json.dumps(job.request(":0", **more)).encode())
         self._session.send(function)
         self._is_lost = threading.Event()
 
     def local_address(self) -> str:
         """The address of this host in the network of the other one."""
-        return next(rail.local for rail in self._session.rails() if rail.local is not None)
+        return self._local
 
     def wait_until_ready(self) -> None:
         answer = json.loads(self._session.recv(MAX_REQUEST_BYTES))
@@ -234,23 +241,27 @@ def checked_address(job: Job, answer: dict[str, str]) -> str:
 
 
 def start(
-    jobs: list[Job], addresses: dict[str, str], token: _multirail.Token | None
+    jobs: list[Job],
+    running: Iterable[Worker],
+    addresses: dict[str, str],
+    token: _multirail.Token | None,
 ) -> list[LocalWorker | RemoteWorker]:
     """Start workers on this host and others, all at once.
 
-    `addresses` are those of hosts with short names.
+    `running` are those that run already, and `addresses` those of hosts with short names.
     """
     started: list[tuple[int, LocalWorker | RemoteWorker]] = []
-    reachable = None
+    remote = (worker for worker in running if isinstance(worker, RemoteWorker))
+    reachable = next((worker.local_address() for worker in remote), None)
     try:
         for number, job in enumerate(jobs):
             if job.host == LOCAL:
                 continue
             if token is None:
                 raise ValueError(f"a filter is to run on {job.host}; pass token=… to Pipeline")
-            remote = RemoteWorker(job, _with_port(addresses.get(job.host, job.host)), token)
-            reachable = reachable or remote.local_address()
-            started.append((number, remote))
+            worker = RemoteWorker(job, _with_port(addresses.get(job.host, job.host)), token)
+            reachable = reachable or worker.local_address()
+            started.append((number, worker))
         for number, job in enumerate(jobs):
             if job.host == LOCAL:
                 started.append((number, LocalWorker(job, reachable)))

@@ -20,10 +20,10 @@ from multirail.errors import FilterFailed, Forked
 __all__ = ["Pipeline"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Buffers of each edge that wait for their filter.
-WINDOW = 4
 # Seconds until a host without a connection counts as lost, and a process of this host.
 HOST_TIMEOUT_S, LOCAL_TIMEOUT_S = 5.0, 1.0
+# Seconds that the end of a run waits for the thread of the inputs, and that after Ctrl-C.
+END_TIMEOUT_S, INTERRUPT_TIMEOUT_S = 4.0, 0.1
 # The name of a worker: its filter, copy and host.
 _WORKER = re.compile(r"(.*)\.(\d+)@(.*)")
 # What the library says if the neighbour of a copy is gone.
@@ -193,6 +193,10 @@ class Pipeline:
                 yield decode(tag, buffer)
             if buffer is not None:
                 raise source.error or self._failure(*buffer)
+        except KeyboardInterrupt:
+            for run in self._runs:
+                run.close(INTERRUPT_TIMEOUT_S)
+            raise
         finally:
             _end(self._process, self._runs, {})
             self._running.release()
@@ -210,7 +214,6 @@ class Pipeline:
             streams=streams,
             source=source,
             limit_bytes=self._limit_bytes,
-            window=WINDOW,
             host_timeout=LOCAL_TIMEOUT_S if is_here else HOST_TIMEOUT_S,
         )
 
@@ -249,7 +252,7 @@ class Pipeline:
         self._workers.update(zip(jobs, self._start(list(jobs.values())), strict=True))
 
     def _start(self, jobs: list[Job]) -> Sequence[Worker]:
-        return start(jobs, self._hosts, self._token)
+        return start(jobs, self._workers.values(), self._hosts, self._token)
 
     def close(self) -> None:
         """End the run, if there is one, and the processes of the filters."""
@@ -266,6 +269,6 @@ def _end(process: int, runs: list[Run], workers: dict[str, Worker]) -> None:
     if process != os.getpid():
         return  # They are of the parent.
     while runs:
-        runs.pop().close()
+        runs.pop().close(END_TIMEOUT_S)
     while workers:
         workers.popitem()[1].stop()

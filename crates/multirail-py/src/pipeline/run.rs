@@ -53,7 +53,7 @@ type Ending = (Option<String>, Option<usize>, Option<String>, String);
 /// Streams.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "only the module multirail.pipeline calls it")]
-#[pyo3(signature = (*, token, workers, filters, streams, source, limit_bytes, window, host_timeout))]
+#[pyo3(signature = (*, token, workers, filters, streams, source, limit_bytes, host_timeout))]
 pub(crate) fn start_run(
     py: Python<'_>,
     token: &Token,
@@ -62,7 +62,6 @@ pub(crate) fn start_run(
     streams: Vec<(String, String)>,
     source: Py<PyAny>,
     limit_bytes: u64,
-    window: u32,
     host_timeout: f64,
 ) -> PyResult<Run> {
     runtime::handle(py)?;
@@ -99,7 +98,7 @@ pub(crate) fn start_run(
         }
     });
     for (from, to) in &streams {
-        group.stream_with(from, to, pipeline::StreamOptions::default().window(window));
+        group.stream(from, to);
     }
     let is_closed = Arc::new(AtomicBool::new(false));
     let closed = is_closed.clone();
@@ -154,7 +153,7 @@ impl Run {
                     return Ok((Some(received.tag), buffer.into_any()));
                 }
                 Some(Ok(Item::End(ended))) => {
-                    py.detach(|| self.end());
+                    py.detach(|| self.end(Duration::MAX));
                     return Ok((None, ending(ended).into_pyobject(py)?.unbind()));
                 }
                 Some(Err(RecvTimeoutError::Timeout)) => py.check_signals()?,
@@ -166,22 +165,23 @@ impl Run {
         }
     }
 
-    /// Ends the run early. It waits some seconds at most.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Ends the run early. It waits at most timeout seconds for the thread that takes the inputs.
+    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         runtime::handle(py)?;
-        py.detach(|| self.end());
+        let longest = config::seconds(Some(timeout))?.unwrap_or_default();
+        py.detach(|| self.end(longest));
         Ok(())
     }
 }
 
 impl Run {
-    fn end(&self) {
+    fn end(&self, longest: Duration) {
         self.parts.is_closed.store(true, Ordering::Release);
         // Nothing waits for room in the queue after this.
         drop(lock(&self.parts.items).take());
         let Some(thread) = lock(&self.parts.thread).take() else { return };
-        let until = Instant::now() + 4 * END_TIMEOUT;
-        while !thread.is_finished() && Instant::now() < until {
+        let began = Instant::now();
+        while !thread.is_finished() && began.elapsed() < longest {
             std::thread::sleep(Duration::from_millis(1));
         }
     }

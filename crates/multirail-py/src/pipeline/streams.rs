@@ -132,14 +132,4 @@ impl Streams {
         let buffer = state.with(|io| Ok(fill(io)))?;
         py.detach(|| state.with(|io| io.write(0, tag, buffer)))
     }
-
-    /// The largest buffer in bytes.
-    fn limit_bytes(&self) -> PyResult<u64> {
-        self.lock()?.with(|io| Ok(io.info().limit_bytes))
-    }
-
-    /// The name of the filter, the number of its copy, and the host.
-    fn place(&self) -> PyResult<(String, usize, String)> {
-        self.lock()?.with(|io| Ok((io.info().filter.clone(), io.info().copy, io.info().host.clone())))
-    }
 }
