@@ -17,6 +17,7 @@ pub(crate) enum Kind {
     TooLong,
     TokenError,
     Forked,
+    CopyFailed,
 }
 
 impl Kind {
@@ -31,6 +32,7 @@ impl Kind {
             Kind::TooLong => "TooLong",
             Kind::TokenError => "TokenError",
             Kind::Forked => "Forked",
+            Kind::CopyFailed => "CopyFailed",
         }
     }
 

@@ -1,11 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+mod broadcast;
 mod config;
+mod copy;
+mod counters;
 mod dlpack;
 mod error;
+mod job;
 mod listener;
 mod pipeline;
 mod runtime;
+mod server;
 mod session;
 mod status;
 mod view;
@@ -16,7 +21,13 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _multirail {
     #[pymodule_export]
+    use crate::broadcast::{broadcast, start_broadcast};
+    #[pymodule_export]
     use crate::config::Token;
+    #[pymodule_export]
+    use crate::copy::{copy, start_copy};
+    #[pymodule_export]
+    use crate::counters::Counters;
     #[pymodule_export]
     use crate::listener::{Listener, listen};
     #[pymodule_export]
@@ -27,6 +38,7 @@ mod _multirail {
     use crate::pipeline::run::{Run, start_run};
     #[pymodule_export]
     use crate::pipeline::streams::{Stopped, Streams};
+    use crate::server::{Server, serve};
     #[pymodule_export]
     use crate::session::{Session, connect, start_connect};
     #[pymodule_export]

@@ -22,14 +22,18 @@ from multirail import _multirail, aio
 from multirail._multirail import (
     Listener,
     Rail,
+    Server,
     Session,
     Stats,
     Token,
     connect,
     listen,
+    serve,
 )
 from multirail.errors import (
+    BroadcastFailed,
     Closed,
+    CopyFailed,
     Denied,
     FilterFailed,
     Forked,
@@ -41,6 +45,7 @@ from multirail.errors import (
     TooLong,
 )
 from multirail.pipeline import Pipeline
+from multirail.files import Report, Summary, bcast, cp
 
 __version__ = _multirail.VERSION
 
@@ -48,7 +53,9 @@ if TYPE_CHECKING:
     from multirail import ray
 
 __all__ = [
+    "BroadcastFailed",
     "Closed",
+    "CopyFailed",
     "Denied",
     "FilterFailed",
     "Forked",
@@ -58,17 +65,23 @@ __all__ = [
     "Pipeline",
     "Rail",
     "Refused",
+    "Report",
+    "Server",
     "Session",
     "Stats",
+    "Summary",
     "Timeout",
     "Token",
     "TokenError",
     "TooLong",
     "__version__",
     "aio",
+    "bcast",
     "connect",
+    "cp",
     "listen",
     "ray",
+    "serve",
 ]
 
 

@@ -11,13 +11,18 @@ peer would wait for the rest of it; further calls raise `Lost`.
 import asyncio
 import itertools
 import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from multirail import _multirail
+from multirail import _multirail, files
 from multirail._multirail import Rail, Stats, Token
+from multirail.progress import Tell, shown
 
-__all__ = ["Listener", "Session", "connect", "listen"]
+__all__ = ["Listener", "Session", "bcast", "connect", "cp", "listen"]
+
+# Seconds between two calls of a function that is told the progress.
+_TELL_EVERY_S = 0.05
 
 
 class _Waiting:
@@ -195,3 +200,54 @@ def connect(
 def listen(address: str = ":7717", *, token: Token, rails: str = "") -> Listener:
     """Listen for hosts that know the token. It waits for nothing, and so is no coroutine."""
     return Listener(_multirail.listen(address, token=token, rails=rails))
+
+
+async def cp(
+    source: files.Path | Iterable[files.Path],
+    destination: files.Path,
+    *,
+    token: Token,
+    recursive: bool = False,
+    checksum: bool = False,
+    rails: str = "",
+    progress: bool | Tell | None = None,
+) -> files.Report:
+    """As `multirail.cp`. The copy runs in a thread of its own, and ends if the call is cancelled.
+
+    A function that is given as `progress` is called in the thread of the event loop.
+    """
+    asked = files.copy_of(source, destination, token, recursive, checksum, rails)
+    with shown(progress, "cp") as tell:
+        return files.report_of(await _counted(*_multirail.start_copy(asked), tell))
+
+
+async def bcast(
+    source: files.Path,
+    to: str,
+    hosts: Iterable[str],
+    *,
+    token: Token,
+    recursive: bool = False,
+    rails: str = "",
+    progress: bool | Tell | None = None,
+) -> files.Summary:
+    """As `multirail.bcast`, in the way of `cp`."""
+    asked = files.broadcast_of(source, to, hosts, token, recursive, rails)
+    with shown(progress, "bcast") as tell:
+        return files.summary_of(await _counted(*_multirail.start_broadcast(asked), tell))
+
+
+async def _counted(
+    operation: "_multirail.Operation", counters: "_multirail.Counters", tell: Tell | None
+) -> Any:
+    if tell is None:
+        return await _result_of(operation)
+    waiting = asyncio.ensure_future(_result_of(operation))
+    try:
+        while not (await asyncio.wait([waiting], timeout=_TELL_EVERY_S))[0]:
+            tell(*counters.read())
+        done = waiting.result()
+        tell(*counters.read())
+        return done
+    finally:
+        waiting.cancel()

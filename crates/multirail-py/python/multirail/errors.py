@@ -1,5 +1,10 @@
 """Exceptions. Each says what happened and, in `host`, with which host."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multirail.files import Report, Summary
+
 
 class MultirailError(Exception):
     """The base of all exceptions of this package.
@@ -12,7 +17,7 @@ class MultirailError(Exception):
         super().__init__(message)
         self.host = host
 
-    def __reduce__(self) -> tuple[type, tuple[str, str | None]]:
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (*self.args, self.host)
 
 
@@ -72,3 +77,27 @@ class FilterFailed(MultirailError, RuntimeError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None, int | None]]:
         return type(self), (*self.args, self.host, self.filter, self.copy)
+class CopyFailed(MultirailError):
+    """Files were not copied. `report` says which, and why; None if nothing was copied at all."""
+
+    def __init__(
+        self, message: str, host: str | None = None, report: "Report | None" = None
+    ) -> None:
+        super().__init__(message, host)
+        self.report = report
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (*self.args, self.host, self.report)
+
+
+class BroadcastFailed(MultirailError):
+    """A host is incomplete. `summary` has the outcome of each; `host` is the first of them."""
+
+    def __init__(
+        self, message: str, host: str | None = None, summary: "Summary | None" = None
+    ) -> None:
+        super().__init__(message, host)
+        self.summary = summary
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (*self.args, self.host, self.summary)
