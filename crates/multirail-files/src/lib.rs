@@ -22,6 +22,7 @@
 
 mod ahead;
 mod blocks;
+pub mod browse;
 mod extents;
 mod options;
 mod pieces;
@@ -94,6 +95,8 @@ enum FilesRequest {
     Put(PutRequest),
     /// Send files.
     Get(GetRequest),
+    /// Look at files, or change entries.
+    Browse(browse::BrowseRequest),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -254,6 +257,10 @@ impl ProtocolHandler for FilesHandler {
             match request.parse()? {
                 FilesRequest::Put(request) => serve_put(&mut session, &self.scope, request, &notes).await?,
                 FilesRequest::Get(request) => serve_get(&mut session, &self.scope, request, &notes).await?,
+                FilesRequest::Browse(request) => {
+                    let permissions = session.client().permissions.clone();
+                    browse::serve(&mut session, (&self.scope, &permissions), request, &notes).await?;
+                }
             }
             Ok(Next::Request(session))
         })

@@ -1,5 +1,6 @@
 //! Copies with a peer that breaks the protocol, or a connection that changes bytes.
 
+mod browse;
 mod changes;
 mod hostile;
 mod progress;

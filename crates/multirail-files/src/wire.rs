@@ -339,6 +339,7 @@ pub fn read_any(bytes: &[u8]) {
         }
     }
     let _ = postcard::from_bytes::<Reply>(bytes);
+    crate::browse::read_any(bytes);
 }
 
 fn check_path(bytes: &[u8]) {

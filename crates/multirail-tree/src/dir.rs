@@ -55,7 +55,16 @@ impl Dir {
     ///
     /// If there is nothing of that path, or if the path leads out of this directory.
     pub fn kind(&self, path: &Path) -> io::Result<Kind> {
-        stat(&self.beneath(path, libc::O_PATH)?).map(|s| Kind::of_mode(s.st_mode))
+        self.stat(path).map(|stat| stat.kind)
+    }
+
+    /// What the file system knows of what is at `path` below this one. Symbolic links that stay below are followed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Dir::kind`].
+    pub fn stat(&self, path: &Path) -> io::Result<Stat> {
+        stat(&self.beneath(path, libc::O_PATH)?).map(|found| Stat::of(&found))
     }
 
     /// As [`Dir::open_dir`]. A symbolic link anywhere on the path is an error.

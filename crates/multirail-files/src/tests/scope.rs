@@ -30,5 +30,8 @@ async fn answer(session: &mut Session) -> Result<(), Error> {
     match request::receive_request(session).await?.parse()? {
         FilesRequest::Put(request) => serve_put(session, &Scope::User, request, &Notes::default()).await,
         FilesRequest::Get(request) => serve_get(session, &Scope::User, request, &Notes::default()).await,
+        FilesRequest::Browse(request) => {
+            crate::browse::serve(session, (&Scope::User, &Permissions::default()), request, &Notes::default()).await
+        }
     }
 }
