@@ -38,6 +38,7 @@ mod _multirail {
     use crate::pipeline::run::{Run, start_run};
     #[pymodule_export]
     use crate::pipeline::streams::{Stopped, Streams};
+    #[pymodule_export]
     use crate::server::{Server, serve};
     #[pymodule_export]
     use crate::session::{Session, connect, start_connect};

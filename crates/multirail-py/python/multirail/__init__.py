@@ -44,8 +44,8 @@ from multirail.errors import (
     TokenError,
     TooLong,
 )
-from multirail.pipeline import Pipeline
 from multirail.files import Report, Summary, bcast, cp
+from multirail.pipeline import Pipeline
 
 __version__ = _multirail.VERSION
 

@@ -77,6 +77,8 @@ class FilterFailed(MultirailError, RuntimeError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None, int | None]]:
         return type(self), (*self.args, self.host, self.filter, self.copy)
+
+
 class CopyFailed(MultirailError):
     """Files were not copied. `report` says which, and why; None if nothing was copied at all."""
 
