@@ -173,7 +173,7 @@ class Clusters(Lab):
                 process.stderr.close()
 
     @contextlib.contextmanager
-    def peers(self, command_of, hosts=None, ready=None, log=None):
+    def peers(self, command_of, hosts=None, ready=None, log=None, ready_s=READY_S):
         """Runs a process on each host (default: all); `command_of(host)` is its command line.
 
         Returns when all have printed a line that begins with `ready`. `Peers.next` returns what
@@ -185,7 +185,7 @@ class Clusters(Lab):
             for host in hosts:
                 peers.start(host)
             if ready is not None:
-                peers.wait_for(ready, len(hosts), READY_S)
+                peers.wait_for(ready, len(hosts), ready_s)
             yield peers
         finally:
             peers.end()

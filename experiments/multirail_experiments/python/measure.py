@@ -6,7 +6,7 @@ repeats   rounds; each measures every load with every line, one after the other
 quick_networks, quick_loads
 
 A load's module has `LINES` (names), `unit(load)`, and `measured(lab, line, load)`, which returns a
-value or raises. Each value is measured in a lab of its own. `scripts/setup python` installs the
+value or raises; it may have `lab(multirail, network)`. Each value is measured in a lab of its own. `scripts/setup python` installs the
 libraries, and the package itself, below target/.
 """
 
@@ -38,13 +38,14 @@ def measure(plan, multirail, quick, emit):
 def of_load(multirail, network, load, repeats, emit):
     """Emits a row for each line of a load: its values, or why there are none."""
     program = importlib.import_module(f"multirail_experiments.python.loads.{load['program']}")
+    make_lab = getattr(program, "lab", Lab)
     found, skipped = {}, {}
     for _ in range(repeats):
         for line in program.LINES:
             if line in skipped:
                 continue
             try:
-                with Lab(multirail, network) as lab:
+                with make_lab(multirail, network) as lab:
                     cpu = Cpu()
                     value = program.measured(lab, line, load)
                     found.setdefault(line, []).append({"value": value, **cpu.take()})
