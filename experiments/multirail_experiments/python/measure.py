@@ -6,8 +6,8 @@ repeats   rounds; each measures every load with every line, one after the other
 quick_networks, quick_loads
 
 A load's module has `LINES` (names), `unit(load)`, and `measured(lab, line, load)`, which returns a
-value or raises; it may have `lab(multirail, network)`. Each value is measured in a lab of its own. `scripts/setup python` installs the
-libraries, and the package itself, below target/.
+value or raises; it may have `lab(multirail, network)`. Each value is measured in a lab of its own.
+`scripts/setup python` installs the libraries, and the package itself, below target/.
 """
 
 import importlib

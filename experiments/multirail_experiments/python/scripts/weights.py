@@ -28,7 +28,7 @@ def with_gloo(size):
         torch.full((count,), RANK + 1, dtype=torch.uint8) for count in (SMALL_BYTES, size)
     )
     dist.broadcast(small, 0)
-    run(lambda: dist.broadcast(tensor, 0), lambda: tensor.numpy())
+    run(lambda: dist.broadcast(tensor, 0), tensor.numpy)
 
 
 def with_multirail(size):
