@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod broadcast;
+mod channel;
 mod config;
 mod copy;
 mod counters;
@@ -22,6 +23,7 @@ use pyo3::prelude::*;
 mod _multirail {
     #[pymodule_export]
     use crate::broadcast::{broadcast, start_broadcast};
+    use crate::channel::slots::{Slot, Slots};
     #[pymodule_export]
     use crate::config::Token;
     #[pymodule_export]

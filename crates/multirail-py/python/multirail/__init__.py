@@ -30,6 +30,7 @@ from multirail._multirail import (
     listen,
     serve,
 )
+from multirail.channel import Channel
 from multirail.errors import (
     BroadcastFailed,
     Closed,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BroadcastFailed",
+    "Channel",
     "Closed",
     "CopyFailed",
     "Denied",

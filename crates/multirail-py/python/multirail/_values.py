@@ -40,20 +40,22 @@ def encode(value: Any) -> tuple[int, bytes, Any]:
 
 def _encode_array(numpy: Any, value: Any) -> tuple[int, bytes, Any]:
     array = numpy.asarray(value)
-    kind = array.dtype
+    header = array_header(array.dtype, array.shape)
+    # Dates have no buffer protocol.
+    return ARRAY, header, numpy.ascontiguousarray(array).reshape(-1).view("u1")
+
+
+def array_header(kind: Any, shape: tuple[int, ...]) -> bytes:
+    """What comes before the elements of an array of this dtype and shape."""
     if kind.kind not in _KINDS:
         raise TypeError(
             f"an array of dtype {kind} cannot go through a pipeline; numbers, dates and times can"
         )
-    if array.ndim > MAX_DIMENSIONS:
-        raise TypeError(f"an array of {array.ndim} dimensions; the most are {MAX_DIMENSIONS}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise TypeError(f"an array of {len(shape)} dimensions; the most are {MAX_DIMENSIONS}")
     name = kind.str.encode()
-    header = (
-        _LENGTHS.pack(len(name), array.ndim) + name + struct.pack(f"<{array.ndim}Q", *array.shape)
-    )
-    header += bytes(-len(header) % _ALIGNMENT)
-    # Dates have no buffer protocol.
-    return ARRAY, header, numpy.ascontiguousarray(array).reshape(-1).view("u1")
+    header = _LENGTHS.pack(len(name), len(shape)) + name + struct.pack(f"<{len(shape)}Q", *shape)
+    return header + bytes(-len(header) % _ALIGNMENT)
 
 
 def decode(tag: int, buffer: Any) -> Any:

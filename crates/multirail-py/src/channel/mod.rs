@@ -1,0 +1,4 @@
+//! Buffers between two processes of one host, in memory that both share. Nothing is copied.
+
+mod memory;
+pub(crate) mod slots;
