@@ -7,6 +7,7 @@ mod copy;
 mod counters;
 mod dlpack;
 mod error;
+mod folder;
 mod job;
 mod listener;
 mod pipeline;
@@ -30,6 +31,8 @@ mod _multirail {
     use crate::copy::{copy, start_copy};
     #[pymodule_export]
     use crate::counters::Counters;
+    #[pymodule_export]
+    use crate::folder::Folder;
     #[pymodule_export]
     use crate::listener::{Listener, listen};
     #[pymodule_export]
