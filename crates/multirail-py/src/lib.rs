@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 mod _multirail {
     #[pymodule_export]
     use crate::broadcast::{broadcast, start_broadcast};
+    #[pymodule_export]
     use crate::channel::slots::{Slot, Slots};
     #[pymodule_export]
     use crate::config::Token;
