@@ -40,12 +40,14 @@ def of_load(network, load, of):
         ours, other = of.get(collectives.MULTIRAIL), of.get(collectives.GLOO)
         # The values are times.
         yield compared(network, load, "Gloo's time over ours", other, ours, least=least)
+    elif "pipeline" in load:
+        ours, other = of.get(ray_pipeline.MULTIRAIL), of.get(ray_pipeline.RAY)
+        yield compared(network, load, "the rate over Ray's", ours, other, least=RAY_PIPELINE)
     else:
-        ours = of.get(channel.MULTIRAIL)
-        limits = {ray_pipeline.RAY: RAY_PIPELINE} if "pipeline" in load else CHANNEL
-        for line, least in limits.items():
-            text = f"the rate over that of {line}"
-            yield compared(network, load, text, ours, of.get(line), least=least)
+        for line, least in CHANNEL.items():
+            for ours in (channel.CHANNEL, channel.PIPELINE):
+                text = f"the rate of {ours} over that of {line}"
+                yield compared(network, load, text, of.get(ours), of.get(line), least=least)
 
 
 def of_arrays(network, load, ours, rust):

@@ -9,8 +9,9 @@ import json
 from multirail_experiments.plan import size_bytes
 from multirail_experiments.python.measure import script
 
-MULTIRAIL, ZEROMQ, RAY = "multirail", "ZeroMQ", "Ray"
-LINES = [ZEROMQ, RAY, MULTIRAIL]
+CHANNEL, PIPELINE = "multirail.Channel", "multirail.Pipeline"
+ZEROMQ, RAY = "ZeroMQ", "Ray"
+LINES = [ZEROMQ, RAY, CHANNEL, PIPELINE]
 LIMIT_S = 180
 
 
@@ -19,6 +20,6 @@ def unit(_load):
 
 
 def measured(lab, line, load):
-    words = [line.lower(), size_bytes(load["size"]), load["seconds"]]
+    words = [line, size_bytes(load["size"]), load["seconds"]]
     done = lab.run("a", *script("channel"), *words, timeout=LIMIT_S)
     return json.loads(done.stdout.splitlines()[-1])["mb_s"]

@@ -1,4 +1,4 @@
-"""Arrays of NumPy from this process to another: `channel multirail|zeromq|ray BYTES SECONDS`."""
+"""Arrays of NumPy from this process to another: `channel LINE BYTES SECONDS`."""
 
 import json
 import multiprocessing
@@ -20,7 +20,30 @@ def look(array):
     return int(array[::PAGE_BYTES].sum())
 
 
-def with_multirail(array):
+def channel_receive(channel, counts, sums):
+    for count in iter(counts.get, 0):
+        sums.put(sum(look(channel.recv()) for _ in range(count)))
+
+
+def with_channel(array):
+    import multirail as mr
+
+    spawn = multiprocessing.get_context("spawn")
+    channel = mr.Channel(value_bytes=array.nbytes)
+    counts, sums = spawn.Queue(), spawn.Queue()
+    args = channel, counts, sums
+    spawn.Process(target=channel_receive, args=args, daemon=True).start()
+
+    def stream(count):
+        counts.put(count)
+        for _ in range(count):
+            channel.send(array)
+        return sums.get()
+
+    return stream
+
+
+def with_pipeline(array):
     import multirail as mr
 
     pipeline = mr.Pipeline()
@@ -109,10 +132,18 @@ def with_ray(array):
     return stream
 
 
+WITH = {
+    "multirail.Channel": with_channel,
+    "multirail.Pipeline": with_pipeline,
+    "ZeroMQ": with_zeromq,
+    "Ray": with_ray,
+}
+
+
 def main():
     library, size, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     array = np.ones(size, "u1")
-    stream = {"multirail": with_multirail, "zeromq": with_zeromq, "ray": with_ray}[library](array)
+    stream = WITH[library](array)
     stream(FEW)
     began = time.perf_counter()
     stream(FEW)
