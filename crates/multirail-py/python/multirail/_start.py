@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import spawn
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class Job:
     function: Callable[..., Any]
     is_stream: bool
     # Of the workers of one pipeline.
-    secret: str
+    secret: str = field(repr=False)
     # What only some ways of starting workers know.
     options: dict[str, Any]
 
@@ -111,7 +111,7 @@ class Child:
     def __init__(self, request: dict[str, Any], function: bytes) -> None:
         # In a process group of its own, it gets no Ctrl-C of the terminal.
         self._child = subprocess.Popen(
-            [sys.executable, "-c", "from multirail._child import main; main()"],
+            [sys.executable, "-P", "-c", "from multirail._child import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,
@@ -124,10 +124,6 @@ class Child:
             self._child.stdin.flush()
         except BrokenPipeError:
             pass  # The answer is missing, too.
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     def answer(self) -> dict[str, str]:
         """The address or the error. It waits for the child."""
@@ -176,10 +172,6 @@ class LocalWorker:
         self._child = Child(job.request(listen, **more), function)
         self._job = job
         self._reachable = reachable
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
 
     def wait_until_ready(self) -> None:
         address = checked_address(self._job, self._child.answer())
