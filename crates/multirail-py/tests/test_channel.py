@@ -1,9 +1,11 @@
 """Arrays between two processes of one host."""
 
 import doctest
-import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import time
 import unittest
 
@@ -11,7 +13,9 @@ import multirail as mr
 import multirail.channel
 import numpy as np
 
-SPAWN = multiprocessing.get_context("spawn")
+CALL = (
+    "import pickle, sys; function, *channels = pickle.load(sys.stdin.buffer); function(*channels)"
+)
 # Seconds that a call may take; the tests fail instead of standing still.
 LIMIT_S = 30
 
@@ -34,13 +38,26 @@ def wait_to_be_killed(there, back):
 
 
 class Channels(unittest.TestCase):
+    def call_elsewhere(self, function, *channels):
+        """Calls a function of this file in another process."""
+        paths = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-c", CALL],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self.addCleanup(process.wait, LIMIT_S)
+        self.addCleanup(process.kill)
+        with process.stdin as stdin:
+            stdin.write(pickle.dumps((function, *channels)))
+        return process
+
     def test_the_example(self):
         self.assertEqual(doctest.testmod(multirail.channel), (0, 6))
 
     def test_another_process(self):
         there, back = mr.Channel(slots=3), mr.Channel(slots=3)
-        process = SPAWN.Process(target=add_one, args=(there, back))
-        process.start()
+        process = self.call_elsewhere(add_one, there, back)
         shapes = [(5,), (64, 2, 3), (1 << 17,), (0, 4), ()]
         for turn in range(20):
             x = np.full(shapes[turn % len(shapes)], turn, "f8")
@@ -51,8 +68,7 @@ class Channels(unittest.TestCase):
         there.close()
         with self.assertRaises(mr.Closed):
             back.recv(timeout=LIMIT_S)
-        process.join(LIMIT_S)
-        self.assertEqual(process.exitcode, 0)
+        self.assertEqual(process.wait(LIMIT_S), 0)
 
     def test_slots_are_free_again_when_their_values_are_dropped(self):
         channel = mr.Channel(slots=2)
@@ -107,12 +123,11 @@ class Channels(unittest.TestCase):
 
     def test_the_end_of_the_other_process(self):
         there, back = mr.Channel(), mr.Channel()
-        process = SPAWN.Process(target=wait_to_be_killed, args=(there, back))
-        process.start()
+        process = self.call_elsewhere(wait_to_be_killed, there, back)
         pid = int(back.recv(timeout=LIMIT_S))
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        process.join(LIMIT_S)
+        process.wait(LIMIT_S)
         with self.assertRaisesRegex(mr.Lost, f"process {pid}"):
             for _ in range(20):
                 there.send(b"x", timeout=LIMIT_S)
