@@ -1,6 +1,7 @@
 """Copies and broadcasts of files, as `multirail.cp` and `multirail.bcast`; see `aio`, too."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from multirail.progress import Tell, shown
 
 Path = str | os.PathLike[str]
 
+# An address of IPv6 is in brackets.
+_HOST = re.compile(r"(\[[^\[\]]+\]|[^\[\]:]+)(:(?P<port>[0-9]{1,5}))?")
 # How many failures the text of an exception has. Its report has more.
 _TOLD = 3
 
@@ -136,13 +139,8 @@ def split_url(text: Path) -> tuple[str, str] | None:
             f"for a local file of that name, './{text}'"
         )
     host, _, path = text.removeprefix("mr://").partition("/")
-    name, port = host, None
-    if host.startswith("["):
-        name, _, port = host[1:].partition("]")
-    elif ":" in host:
-        name, _, port = host.partition(":")
-        port = f":{port}"
-    if not name or (port and not (port[0] == ":" and port[1:].isdecimal())):
+    match = _HOST.fullmatch(host)
+    if not match or not 0 < int(match["port"] or 1) < 1 << 16:
         raise ValueError(
             f"{text!r}: write mr://HOST[:PORT]/PATH, an IPv6 address in brackets and a port from 1 "
             "to 65535"
