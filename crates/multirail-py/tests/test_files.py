@@ -96,7 +96,7 @@ class Copies(Served):
         try:
             import tqdm
         except ImportError:
-            self.skipTest("tqdm: it is not installed")
+            self.skipTest("pypi: tqdm is not installed")
         (self.folder / "file").write_bytes(bytes(1 << 20))
         with mock.patch.object(tqdm.tqdm, "refresh", autospec=True) as refresh:
             mr.cp(self.folder / "file", f"{self.url}/", token=TOKEN, progress=True)

@@ -14,13 +14,16 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 class Package(unittest.TestCase):
     def test_examples(self):
-        guide = ROOT / "docs/guide/python.md"
-        for failed, attempted in (
-            doctest.testmod(multirail),
-            doctest.testfile(str(guide), module_relative=False, optionflags=doctest.ELLIPSIS),
-        ):
-            self.assertEqual(failed, 0)
-            self.assertGreater(attempted, 0, "there are examples")
+        failed, attempted = doctest.testmod(multirail)
+        self.assertEqual(failed, 0)
+        self.assertGreater(attempted, 0)
+        for guide in sorted((ROOT / "docs/guide").glob("python*.md")):
+            with self.subTest(guide.name):
+                failed, attempted = doctest.testfile(
+                    str(guide), module_relative=False, optionflags=doctest.ELLIPSIS
+                )
+                self.assertEqual(failed, 0)
+                self.assertGreater(attempted, 0, "there are examples")
 
     def test_the_stub_names_what_the_module_has(self):
         stub = pathlib.Path(multirail.__file__).with_name("_multirail.pyi").read_text()
