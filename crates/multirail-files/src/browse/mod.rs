@@ -10,7 +10,8 @@ pub(super) use serve::serve;
 use super::{FILES, FilesRequest};
 use multirail_net::payload::VecSink;
 use multirail_net::{Error, Session, request};
-use multirail_tree::{names, stat};
+use multirail_tree::names;
+use multirail_tree::stat::Kind;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
@@ -261,12 +262,12 @@ fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Error> {
     postcard::from_bytes(bytes).map_err(|_| Error::Protocol("an invalid answer about files".to_owned()))
 }
 
-impl From<stat::Kind> for EntryKind {
-    fn from(kind: stat::Kind) -> Self {
+impl From<Kind> for EntryKind {
+    fn from(kind: Kind) -> Self {
         match kind {
-            stat::Kind::File => EntryKind::File,
-            stat::Kind::Directory => EntryKind::Directory,
-            stat::Kind::Symlink | stat::Kind::Special => EntryKind::Other,
+            Kind::File => EntryKind::File,
+            Kind::Directory => EntryKind::Directory,
+            Kind::Symlink | Kind::Special => EntryKind::Other,
         }
     }
 }
