@@ -17,13 +17,16 @@ class Package(unittest.TestCase):
         failed, attempted = doctest.testmod(multirail)
         self.assertEqual(failed, 0)
         self.assertGreater(attempted, 0)
-        for guide in sorted((ROOT / "docs/guide").glob("python*.md")):
+        # Guides without such examples have whole programs, which other tests run.
+        guides = (ROOT / "docs/guide").glob("*.md")
+        guides = [guide for guide in guides if ">>> " in guide.read_text()]
+        self.assertIn("python.md", [guide.name for guide in guides])
+        for guide in guides:
             with self.subTest(guide.name):
-                failed, attempted = doctest.testfile(
+                failed, _ = doctest.testfile(
                     str(guide), module_relative=False, optionflags=doctest.ELLIPSIS
                 )
                 self.assertEqual(failed, 0)
-                self.assertGreater(attempted, 0, "there are examples")
 
     def test_the_stub_names_what_the_module_has(self):
         stub = pathlib.Path(multirail.__file__).with_name("_multirail.pyi").read_text()
