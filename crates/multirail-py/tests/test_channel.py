@@ -13,9 +13,7 @@ import multirail as mr
 import multirail.channel
 import numpy as np
 
-CALL = (
-    "import pickle, sys; function, *channels = pickle.load(sys.stdin.buffer); function(*channels)"
-)
+CALL = "import pickle, sys; call, *ends = pickle.load(sys.stdin.buffer); call(*ends)"
 # Seconds that a call may take; the tests fail instead of standing still.
 LIMIT_S = 30
 
