@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn config() -> Config {
-    Config::new().token(Token::new(b"what both hosts know"))
+    Config::new().token(Token::new(b"a secret that both hosts know"))
 }
 
 async fn serve(address: SocketAddr) -> Result<(), Box<dyn Error>> {

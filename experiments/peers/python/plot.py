@@ -45,7 +45,7 @@ def of_load(network, load, of):
         yield compared(network, load, "the rate over Ray's", ours, other, least=RAY_PIPELINE)
     else:
         for line, least in CHANNEL.items():
-            for ours in (channel.CHANNEL, channel.PIPELINE):
+            for ours in (channel.CHANNEL, channel.IN_PLACE, channel.PIPELINE):
                 text = f"the rate of {ours} over that of {line}"
                 yield compared(network, load, text, of.get(ours), of.get(line), least=least)
 

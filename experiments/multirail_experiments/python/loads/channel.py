@@ -1,7 +1,8 @@
 """Arrays from one process to another of the same host: `size` and `seconds`.
 
-The sender has one array and sends it again and again. The receiver gets each one as an array and
-looks at one element of each page.
+The sender has one array, writes to one element of each page and sends it, again and again; with
+`multirail.Channel.empty` it makes each array in the channel's memory. The receiver gets each one as
+an array and reads one element of each page.
 """
 
 import json
@@ -9,9 +10,10 @@ import json
 from multirail_experiments.plan import size_bytes
 from multirail_experiments.python.measure import script
 
-CHANNEL, PIPELINE = "multirail.Channel", "multirail.Pipeline"
+CHANNEL, IN_PLACE = "multirail.Channel", "multirail.Channel.empty"
+PIPELINE = "multirail.Pipeline"
 ZEROMQ, RAY = "ZeroMQ", "Ray"
-LINES = [ZEROMQ, RAY, CHANNEL, PIPELINE]
+LINES = [ZEROMQ, RAY, CHANNEL, IN_PLACE, PIPELINE]
 LIMIT_S = 180
 
 

@@ -8,7 +8,7 @@ import time
 import multirail as mr
 import numpy as np
 
-TOKEN = mr.Token("what both hosts know")
+TOKEN = mr.Token("a secret that both hosts know")
 LIMIT_BYTES = 64 << 20
 STREAM, PING_PONG = 0, 1
 

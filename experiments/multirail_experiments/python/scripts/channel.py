@@ -15,8 +15,13 @@ PAGE_BYTES = 4096
 RAY_WINDOW = 32
 
 
+def touch(array):
+    """Writes to each page."""
+    array[::PAGE_BYTES] = 1
+
+
 def look(array):
-    """Touches each page, so that no library can leave the memory of an array out."""
+    """Reads from each page, so that no library can leave the memory of an array out."""
     return int(array[::PAGE_BYTES].sum())
 
 
@@ -26,34 +31,62 @@ def channel_receive(channel, counts, sums):
 
 
 def with_channel(array):
+    channel, run = open_channel(array.nbytes)
+
+    def send():
+        touch(array)
+        channel.send(array)
+
+    return lambda count: run(count, send)
+
+
+def with_channel_in_place(array):
+    channel, run = open_channel(array.nbytes)
+
+    def send():
+        made = channel.empty(array.shape, array.dtype)
+        touch(made)
+        channel.send(made)
+
+    return lambda count: run(count, send)
+
+
+def open_channel(size):
+    """A channel to another process, and a function that calls `send` as often as it is told."""
     import multirail as mr
 
     spawn = multiprocessing.get_context("spawn")
-    channel = mr.Channel(value_bytes=array.nbytes)
+    channel = mr.Channel(value_bytes=size)
     counts, sums = spawn.Queue(), spawn.Queue()
     args = channel, counts, sums
     spawn.Process(target=channel_receive, args=args, daemon=True).start()
 
-    def stream(count):
+    def run(count, send):
         counts.put(count)
         for _ in range(count):
-            channel.send(array)
+            send()
         return sums.get()
 
-    return stream
+    return channel, run
+
+
+def receive(arrays):
+    yield np.array([sum(look(one) for one in arrays)])
 
 
 def with_pipeline(array):
     import multirail as mr
 
     pipeline = mr.Pipeline()
-
-    @pipeline.filter(stream=True)
-    def receive(arrays):
-        yield np.array([sum(look(one) for one in arrays)])
+    pipeline.filter(stream=True)(receive)
 
     def stream(count):
-        ((found,),) = pipeline.run(array for _ in range(count))
+        def arrays():
+            for _ in range(count):
+                touch(array)
+                yield array
+
+        ((found,),) = pipeline.run(arrays())
         return found
 
     return stream
@@ -89,6 +122,7 @@ def with_zeromq(array):
     def stream(count):
         push.send(str(count).encode())
         for _ in range(count):
+            touch(array)
             push.send(array, copy=False)
         return int(pull.recv())
 
@@ -124,6 +158,7 @@ def with_ray(array):
     def stream(count):
         waits = []
         for _ in range(count):
+            touch(array)
             waits.append(receiver.take.remote(array))
             if len(waits) >= RAY_WINDOW:
                 _, waits = ray.wait(waits, num_returns=RAY_WINDOW // 2)
@@ -134,6 +169,7 @@ def with_ray(array):
 
 WITH = {
     "multirail.Channel": with_channel,
+    "multirail.Channel.empty": with_channel_in_place,
     "multirail.Pipeline": with_pipeline,
     "ZeroMQ": with_zeromq,
     "Ray": with_ray,
