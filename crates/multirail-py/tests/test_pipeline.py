@@ -446,6 +446,12 @@ class Daemon(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "token"):
             list(p.run([b"x"]))
 
+    def test_processes_there_end_with_the_pipeline(self):
+        with mr.Pipeline(self.token) as p:
+            p.filter(hosts=[self.address], stream=True)(pids)
+            (pid,) = p.run([b"x"])
+        wait_for_end(int(pid))
+
     def test_a_copy_that_is_started_again_is_reachable(self):
         with mr.Pipeline(self.token) as p:
             p.filter(hosts=[self.address])(same)

@@ -130,8 +130,13 @@ class OnRay(unittest.TestCase):
         mr.ray.release(ref)
         with self.assertRaises(LookupError):
             mr.ray.get(ref)
+        ref = ray.get(b.make.remote(10))
         for holder in (a, b):
             ray.kill(holder)
+        with self.assertRaises((mr.Refused, mr.Lost)):
+            for _ in range(100):
+                mr.ray.get(ref)
+                time.sleep(0.1)
 
 
 if __name__ == "__main__":
