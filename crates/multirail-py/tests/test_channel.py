@@ -1,12 +1,12 @@
 """Arrays between two processes of one host."""
 
+import contextlib
 import doctest
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 import multirail as mr
@@ -31,6 +31,8 @@ def add_one(there, back):
 
 
 def wait_to_be_killed(there, back):
+    with contextlib.suppress(mr.Timeout):
+        there.recv(timeout=0)
     back.send(b"%d" % os.getpid())
     there.recv()
 
@@ -104,6 +106,16 @@ class Channels(unittest.TestCase):
         channel.send(z[::2])
         np.testing.assert_array_equal(channel.recv(), [7, 7, 7])
 
+    def test_a_closed_channel(self):
+        channel = mr.Channel()
+        channel.send(b"x")
+        channel.close()
+        with self.assertRaises(mr.Closed):
+            channel.send(b"y")
+        self.assertEqual(channel.recv(), b"x")
+        with self.assertRaises(mr.Closed):
+            channel.recv()
+
     def test_bytes_and_limits(self):
         channel = mr.Channel(value_bytes=1000)
         channel.send(b"x" * 1000)
@@ -123,7 +135,6 @@ class Channels(unittest.TestCase):
         there, back = mr.Channel(), mr.Channel()
         process = self.call_elsewhere(wait_to_be_killed, there, back)
         pid = int(back.recv(timeout=LIMIT_S))
-        time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
         process.wait(LIMIT_S)
         with self.assertRaisesRegex(mr.Lost, f"process {pid}"):

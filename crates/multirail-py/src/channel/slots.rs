@@ -34,6 +34,7 @@ pub(crate) struct Slot {
     process: u32,
 }
 
+#[derive(Clone, Copy)]
 enum End {
     Sender,
     Receiver,
@@ -63,7 +64,7 @@ impl Slots {
 
     /// A free slot to write to. It waits for one.
     fn take(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Slot> {
-        let slot = self.wait(py, timeout, &End::Sender, || self.try_take())?;
+        let slot = self.wait(py, timeout, End::Sender, || self.try_take())?;
         Ok(self.slot(slot, self.memory.slot_bytes))
     }
 
@@ -87,7 +88,7 @@ impl Slots {
 
     /// The next slot that was sent, with its tag. It waits for one.
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<(u64, Slot)> {
-        let (slot, tag, length) = self.wait(py, timeout, &End::Receiver, || self.try_receive())?;
+        let (slot, tag, length) = self.wait(py, timeout, End::Receiver, || self.try_receive())?;
         if slot >= self.memory.slots || length > self.memory.slot_bytes as u64 {
             let text = format!("the sender claims {length} bytes in slot {slot}");
             return Err(error::make(py, Kind::Lost, text, None));
@@ -144,19 +145,24 @@ impl Slots {
         &self,
         py: Python<'_>,
         timeout: Option<f64>,
-        side: &End,
+        side: End,
         attempt: impl Fn() -> Option<T> + Sync,
     ) -> PyResult<T> {
-        if let Some(done) = attempt() {
-            return Ok(done);
-        }
-        let until = config::seconds(timeout)?.map(|timeout| Instant::now() + timeout);
         let header = self.memory.header();
         let (mine, other): (&Side, &Side) = match side {
             End::Sender => (&header.sender, &header.receiver),
             End::Receiver => (&header.receiver, &header.sender),
         };
+        // From the first call on, the other side can tell whether this process has ended.
         mine.process.store(std::process::id(), Ordering::Relaxed);
+        let closed = || error::make(py, Kind::Closed, "the channel is closed".to_owned(), None);
+        if matches!(side, End::Sender) && other.is_closed.load(Ordering::SeqCst) != 0 {
+            return Err(closed());
+        }
+        if let Some(done) = attempt() {
+            return Ok(done);
+        }
+        let until = config::seconds(timeout)?.map(|timeout| Instant::now() + timeout);
         loop {
             // Before the attempt: what the other side has done by then can still be used.
             let is_closed = other.is_closed.load(Ordering::SeqCst) != 0;
@@ -178,7 +184,7 @@ impl Slots {
                 return Ok(done);
             }
             if is_closed {
-                return Err(error::make(py, Kind::Closed, "the channel is closed".to_owned(), None));
+                return Err(closed());
             }
             if has_ended {
                 return Err(error::make(py, Kind::Lost, format!("process {process} of the channel has ended"), None));
