@@ -10,7 +10,7 @@ from typing import Any
 from multirail import _multirail
 from multirail._multirail import Session, Token
 from multirail._values import decode, encode
-from multirail.errors import MultirailError
+from multirail.errors import Lost, MultirailError
 
 CONNECT_TIMEOUT_S = 10.0
 # The number of a value, and what is wanted.
@@ -101,7 +101,7 @@ def release(ref: Ref) -> None:
 def get(ref: Ref) -> Any:
     """The value, in new memory; an array may be written to.
 
-    Raises LookupError if it was released, and Refused or Lost if its process has ended.
+    Raises LookupError if it was released, and Lost if its process has ended.
     """
     if owner := _owner_of(ref):
         value = owner.values.get(ref.number)
@@ -123,14 +123,18 @@ def _exchange(ref: Ref, wanted: int) -> tuple[int, bytearray] | None:
         key = ref.address, ref.secret
         lock, sessions = _sessions.setdefault(key, (threading.Lock(), []))
     with lock:
-        if not sessions:
-            token = Token(bytes.fromhex(ref.secret))
-            sessions.append(_multirail.connect(ref.address, token=token, timeout=CONNECT_TIMEOUT_S))
         try:
+            if not sessions:
+                token = Token(bytes.fromhex(ref.secret))
+                made = _multirail.connect(ref.address, token=token, timeout=CONNECT_TIMEOUT_S)
+                sessions.append(made)
             return _asked(sessions[0], ref.number, wanted)
-        except BaseException:
+        except BaseException as error:
             # What would come next in this session is unknown.
-            sessions.pop().abandon()
+            while sessions:
+                sessions.pop().abandon()
+            if isinstance(error, MultirailError):
+                raise Lost(f"the process of {ref} has ended, or: {error}", ref.address) from error
             raise
 
 
