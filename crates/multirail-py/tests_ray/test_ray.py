@@ -1,5 +1,6 @@
 """Pipelines and arrays on a Ray cluster of two nodes, which are processes of this machine."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -46,6 +47,9 @@ class OnRay(unittest.TestCase):
     def tearDownClass(cls):
         ray.shutdown()
         cls.cluster.shutdown()
+        # Ray notes there which cluster runs, whatever its folder is. Other clusters may run, too.
+        with contextlib.suppress(OSError):
+            os.rmdir("/tmp/ray")
 
     def test_filters_are_actors(self):
         p = mr.ray.Pipeline()
