@@ -16,6 +16,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples/ray_microscope.py"
+# Where Ray notes which cluster runs, whatever folder the cluster uses.
+RAY_FOLDER = "/tmp/ray"
 # Seconds that a program may take.
 LIMIT_S = 120
 
@@ -38,6 +40,7 @@ class OnRay(unittest.TestCase):
         # The paths of its sockets must be short.
         folder = tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)
         cls.addClassCleanup(folder.cleanup)
+        os.makedirs(RAY_FOLDER, exist_ok=True)
         head = {"num_cpus": 3, "resources": {"head": 8}, "temp_dir": folder.name}
         cls.cluster = Cluster(initialize_head=True, head_node_args=head)
         cls.cluster.add_node(num_cpus=3, resources={"other": 8})
@@ -47,9 +50,9 @@ class OnRay(unittest.TestCase):
     def tearDownClass(cls):
         ray.shutdown()
         cls.cluster.shutdown()
-        # Ray notes there which cluster runs, whatever its folder is. Other clusters may run, too.
+        # Other clusters may run, too.
         with contextlib.suppress(OSError):
-            os.rmdir("/tmp/ray")
+            os.rmdir(RAY_FOLDER)
 
     def test_filters_are_actors(self):
         p = mr.ray.Pipeline()
