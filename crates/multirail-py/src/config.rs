@@ -79,9 +79,15 @@ fn token_file(py: Python<'_>, error: &multirail::Error) -> PyErr {
 }
 
 /// The configuration of sessions with this token over these rails.
-pub(crate) fn sessions(token: &Token, rails: &str) -> PyResult<Config> {
+///
+/// A session is lost when no rail has come back for `give_up_after` seconds; None is the default of the library.
+pub(crate) fn sessions(token: &Token, rails: &str, give_up_after: Option<f64>) -> PyResult<Config> {
     let rails: RailFilter = rails.parse().map_err(|why| PyValueError::new_err(format!("rails {rails:?}: {why}")))?;
-    Ok(Config::new().token(token.secret.clone()).rails(rails))
+    let config = Config::new().token(token.secret.clone()).rails(rails);
+    Ok(match seconds(give_up_after)? {
+        Some(time) => config.give_up_after(time),
+        None => config,
+    })
 }
 
 /// A host with its port.
@@ -114,7 +120,7 @@ pub(crate) fn address(text: &str) -> PyResult<SocketAddr> {
 pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let convert = |seconds| {
         Duration::try_from_secs_f64(seconds)
-            .map_err(|_| PyValueError::new_err(format!("timeout={seconds}: write seconds, at least 0, or None")))
+            .map_err(|_| PyValueError::new_err(format!("{seconds} s: write seconds, at least 0, or None")))
     };
     seconds.map(convert).transpose()
 }

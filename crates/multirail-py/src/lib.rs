@@ -9,6 +9,8 @@ mod dlpack;
 mod error;
 mod folder;
 mod job;
+mod exchange;
+mod group;
 mod listener;
 mod pipeline;
 mod runtime;
@@ -34,6 +36,9 @@ mod _multirail {
     use crate::counters::Counters;
     #[pymodule_export]
     use crate::folder::Folder;
+    use crate::exchange::exchange;
+    #[pymodule_export]
+    use crate::group::{BroadcastReceiver, Broadcaster};
     #[pymodule_export]
     use crate::listener::{Listener, listen};
     #[pymodule_export]

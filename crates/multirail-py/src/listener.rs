@@ -112,11 +112,18 @@ impl Listener {
 
 /// Listen for hosts that know the token.
 ///
-/// address is ":PORT" for all addresses of this host, or an address with or without a port; 0 is any free port.
+/// address is ":PORT" for all addresses of this host, or an address with or without a port; 0 is any free port. Its
+/// sessions are lost when no rail has come back for give_up_after seconds, 30 unless given.
 #[pyfunction]
-#[pyo3(signature = (address = ":7717", *, token, rails = ""))]
-pub(crate) fn listen(py: Python<'_>, address: &str, token: &Token, rails: &str) -> PyResult<Py<PyAny>> {
-    let config = ListenConfig::new(config::address(address)?, config::sessions(token, rails)?);
+#[pyo3(signature = (address = ":7717", *, token, rails = "", give_up_after = None))]
+pub(crate) fn listen(
+    py: Python<'_>,
+    address: &str,
+    token: &Token,
+    rails: &str,
+    give_up_after: Option<f64>,
+) -> PyResult<Py<PyAny>> {
+    let config = ListenConfig::new(config::address(address)?, config::sessions(token, rails, give_up_after)?);
     let work: Work = Box::pin(async move {
         let text = config.address.to_string();
         let bound = Rust::bind(config).await.map(|listener| {

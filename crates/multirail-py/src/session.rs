@@ -27,16 +27,16 @@ pub(crate) struct Session {
 }
 
 /// The halves are locked apart from each other, so that a thread can send while another one receives.
-struct Parts {
-    host: String,
-    sender: Mutex<Option<Sender>>,
-    receiver: Mutex<Option<Receiving>>,
+pub(crate) struct Parts {
+    pub(crate) host: String,
+    pub(crate) sender: Mutex<Option<Sender>>,
+    pub(crate) receiver: Mutex<Option<Receiving>>,
     watch: Watch,
-    closing: Closing,
+    pub(crate) closing: Closing,
 }
 
-struct Receiving {
-    receiver: Receiver,
+pub(crate) struct Receiving {
+    pub(crate) receiver: Receiver,
     small: Vec<u8>,
 }
 
@@ -91,8 +91,14 @@ pub(crate) fn object(py: Python<'_>, session: Session) -> PyResult<Py<PyAny>> {
 }
 
 /// Connects to a host within a time.
-pub(crate) fn connecting(host: &str, token: &Token, rails: &str, timeout: Option<f64>) -> PyResult<Work> {
-    let config = config::sessions(token, rails)?;
+pub(crate) fn connecting(
+    host: &str,
+    token: &Token,
+    rails: &str,
+    timeout: Option<f64>,
+    give_up_after: Option<f64>,
+) -> PyResult<Work> {
+    let config = config::sessions(token, rails, give_up_after)?;
     let limit = config::seconds(timeout)?;
     let host = config::host(host);
     Ok(Box::pin(async move {
@@ -136,7 +142,7 @@ impl Session {
     }
 
     /// The parts, in the process that made the session.
-    fn parts(&self, py: Python<'_>) -> PyResult<Arc<Parts>> {
+    pub(crate) fn parts(&self, py: Python<'_>) -> PyResult<Arc<Parts>> {
         runtime::handle(py)?;
         Ok((*self.parts).clone())
     }
@@ -322,21 +328,23 @@ impl Session {
 /// Connect to a host that listens, over all rails.
 ///
 /// host is a name or an address, with a port unless it is 7717. rails selects local interfaces, addresses or networks; a
-/// leading ! excludes one. After timeout seconds, Timeout is raised.
+/// leading ! excludes one. After timeout seconds, Timeout is raised. The session is lost when no rail has come back for
+/// give_up_after seconds, 30 unless given.
 #[pyfunction]
-#[pyo3(signature = (host, *, token, rails = "", timeout = None))]
+#[pyo3(signature = (host, *, token, rails = "", timeout = None, give_up_after = None))]
 pub(crate) fn connect(
     py: Python<'_>,
     host: &str,
     token: &Token,
     rails: &str,
     timeout: Option<f64>,
+    give_up_after: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
-    wait(py, connecting(host, token, rails, timeout)?)
+    wait(py, connecting(host, token, rails, timeout, give_up_after)?)
 }
 
 #[pyfunction]
 #[pyo3(signature = (host, *, token, rails = "", timeout = None))]
 pub(crate) fn start_connect(host: &str, token: &Token, rails: &str, timeout: Option<f64>) -> PyResult<Operation> {
-    Ok(Operation::new(connecting(host, token, rails, timeout)?))
+    Ok(Operation::new(connecting(host, token, rails, timeout, None)?))
 }

@@ -70,7 +70,20 @@ impl Group {
     ///
     /// Not cancel-safe: end the group after dropping the future.
     pub async fn broadcast(&mut self, data: &[u8]) -> Result<Summary, BroadcastError> {
-        let store = MemoryStore::full(data.to_vec(), self.piece_bytes);
+        self.broadcast_owned(data.to_vec()).await
+    }
+
+    /// As [`Group::broadcast`], without a copy of the data.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Group::broadcast`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel-safe: end the group after dropping the future.
+    pub async fn broadcast_owned(&mut self, data: Vec<u8>) -> Result<Summary, BroadcastError> {
+        let store = MemoryStore::full(data, self.piece_bytes);
         let store: Arc<dyn Store> = Arc::new(store.map_err(|e| BroadcastError::Source(e.to_string()))?);
         let little = little_data(&*store).map_err(|e| BroadcastError::Source(e.to_string()))?;
         let number = self.next;

@@ -104,8 +104,42 @@ class Wakeups:
     def fileno(self) -> int: ...
     def take(self) -> list[int]: ...
 
+class Broadcaster:
+    def __init__(
+        self,
+        hosts: list[str],
+        *,
+        token: Token,
+        clusters: list[int] | None = None,
+        rails: str = "",
+        advertise: str | None = None,
+    ) -> None: ...
+    def broadcast(self, parts: list[Any]) -> list[tuple[str, str | None]]: ...
+    def end(self) -> None: ...
+
+class BroadcastReceiver:
+    def __init__(
+        self, address: str, *, token: Token, limit_bytes: int, rails: str = ""
+    ) -> None: ...
+    @property
+    def address(self) -> str: ...
+    def next(self, *, timeout: float | None = None) -> Any: ...
+    def close(self) -> None: ...
+
+def exchange(
+    to: Session | None,
+    message: Any,
+    source: Session | None,
+    buffer: Any,
+    timeout: float | None = None,
+) -> int: ...
 def connect(
-    host: str, *, token: Token, rails: str = "", timeout: float | None = None
+    host: str,
+    *,
+    token: Token,
+    rails: str = "",
+    timeout: float | None = None,
+    give_up_after: float | None = None,
 ) -> Session: ...
 def start_connect(
     host: str, *, token: Token, rails: str = "", timeout: float | None = None
@@ -163,3 +197,10 @@ class Slots:
     def send(self, slot: Slot, tag: int, length: int) -> None: ...
     def receive(self, timeout: float | None) -> tuple[int, Slot]: ...
     def close(self) -> None: ...
+def listen(
+    address: str = ":7717",
+    *,
+    token: Token,
+    rails: str = "",
+    give_up_after: float | None = None,
+) -> Listener: ...

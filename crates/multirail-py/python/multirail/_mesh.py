@@ -1,0 +1,251 @@
+"""Sessions between all ranks of a process group, and what happens when one of them fails.
+
+Each pair of ranks has one session for collective operations, and one more as soon as the two send
+to each other with `send` and `recv`. The lower rank listens. Addresses go through the store of
+`torch.distributed`, as does the reason of a failure.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import multirail as mr
+
+# Seconds without any rail to a rank after which it counts as lost. A program that was killed must
+# be noticed within 5 s.
+LOST_AFTER_S = 3.0
+# Seconds between looks at the store for failures of other ranks, while an operation waits.
+WATCH_S = 1.0
+# The longest message in which a rank says who it is.
+HELLO_BYTES = 4096
+FAILED = "multirail/failed"
+COLLECTIVES = "collectives"
+MESSAGES = "messages"
+
+
+def token_of_environment() -> mr.Token:
+    """The token that MULTIRAIL_TOKEN_FILE or MULTIRAIL_TOKEN says; TokenError without one."""
+    if path := os.environ.get("MULTIRAIL_TOKEN_FILE"):
+        return mr.Token.from_file(path)
+    if secret := os.environ.get("MULTIRAIL_TOKEN"):
+        return mr.Token(secret)
+    raise mr.TokenError(
+        "no token: set MULTIRAIL_TOKEN_FILE to a file that `multirail token` made, the same on all "
+        "hosts (or MULTIRAIL_TOKEN to the secret itself)"
+    )
+
+
+def own_host(master: str | None) -> str:
+    """The name or address at which other ranks reach this host.
+
+    It is the address that this host uses towards the store's master. On the master itself that may
+    be one of loopback, while others know it by the name of the master.
+    """
+    target = master or "192.0.2.1"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            own = probe.getsockname()[0]
+    except OSError:
+        return master or "127.0.0.1"
+    is_loopback = own.startswith("127.") or own == "::1"
+    return master if is_loopback and master else own
+
+
+def master_of(store: Any) -> str | None:
+    """The host that serves a store; None if it has none, as a file."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return getattr(store, "host", None)
+
+
+class Mesh:
+    """The sessions of this rank. All methods can be called by any thread."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout_s: float, token: mr.Token | None = None
+    ) -> None:
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.waiting = 0
+        self._token = token or token_of_environment()
+        self._sessions: dict[tuple[str, int], mr.Session] = {}
+        self._changed = threading.Condition()
+        self._failed: mr.MultirailError | None = None
+        self._closed = threading.Event()
+        self._listener = mr.listen(":0", token=self._token, give_up_after=LOST_AFTER_S)
+        try:
+            self._hosts = self._rendezvous(timeout_s)
+            self._start("accept", self._accept)
+            for peer in range(size):
+                if peer != rank:
+                    self.session(peer, COLLECTIVES, timeout_s)
+            self._start("watch", self._watch)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, name: str, call: Any) -> None:
+        threading.Thread(target=call, name=f"multirail-{name}", daemon=True).start()
+
+    def _rendezvous(self, timeout_s: float) -> list[str]:
+        """The addresses of all ranks. Different versions of the package are an error."""
+        port = self._listener.address.rpartition(":")[2]
+        host = own_host(master_of(self.store))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        own = json.dumps([address, mr.__version__])
+        self.store.set(f"multirail/{self.rank}", own)
+        keys = [f"multirail/{peer}" for peer in range(self.size)]
+        self.store.wait(keys, timedelta(seconds=timeout_s))
+        said = [json.loads(self.store.get(key)) for key in keys]
+        for peer, (_, version) in enumerate(said):
+            if version != mr.__version__:
+                raise mr.MultirailError(
+                    f"rank {peer} ({said[peer][0]}) has version {version} of multirail, and rank "
+                    f"{self.rank} ({address}) has {mr.__version__}: install the same one",
+                    said[peer][0],
+                )
+        return [address for address, _ in said]
+
+    def name(self, peer: int) -> str:
+        """How messages name a rank."""
+        return f"rank {peer} ({self._hosts[peer]})"
+
+    def host(self, peer: int) -> str:
+        return self._hosts[peer]
+
+    def session(self, peer: int, purpose: str, timeout_s: float) -> mr.Session:
+        """The session with a rank. It is made if it does not exist, which needs both ranks."""
+        key = purpose, peer
+        if (session := self._sessions.get(key)) is not None:
+            return session
+        if peer < self.rank:
+            session = self._connect(peer, purpose, timeout_s)
+            with self._changed:
+                self._raise_if_failed()
+                return self._sessions.setdefault(key, session)
+        end = time.monotonic() + timeout_s
+        with self._changed:
+            while key not in self._sessions:
+                self._raise_if_failed()
+                # Short, so that Ctrl-C works.
+                self._changed.wait(0.1)
+                if time.monotonic() > end:
+                    raise mr.Timeout(f"{self.name(peer)} has not connected in time", self.host(peer))
+            return self._sessions[key]
+
+    def _connect(self, peer: int, purpose: str, timeout_s: float) -> mr.Session:
+        try:
+            session = mr.connect(
+                self._hosts[peer], token=self._token, timeout=timeout_s, give_up_after=LOST_AFTER_S
+            )
+            session.send(json.dumps([purpose, self.rank]).encode())
+            return session
+        except mr.MultirailError as error:
+            raise type(error)(f"{self.name(peer)}: {error}", self.host(peer)) from None
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                session = self._listener.accept()
+            except mr.Closed:
+                return
+            except mr.MultirailError:
+                continue
+            # A peer that says nothing must not hold up the others.
+            threading.Thread(target=self._greet, args=(session,), daemon=True).start()
+
+    def _greet(self, session: mr.Session) -> None:
+        try:
+            purpose, peer = json.loads(session.recv(HELLO_BYTES))
+        except (mr.MultirailError, ValueError):
+            session.abandon()
+            return
+        with self._changed:
+            if self._failed or (purpose, peer) in self._sessions:
+                session.abandon()
+                return
+            self._sessions[purpose, peer] = session
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """Ends operations that wait when another rank, with which they have no session, failed."""
+        while not self._closed.wait(WATCH_S):
+            if not self.waiting:
+                continue
+            try:
+                has_failed = self.store.check([FAILED])
+            except Exception as error:
+                self.fail(self._store_is_gone(error))
+                return
+            if has_failed:
+                self.fail(mr.Lost("the process group has failed"))
+                return
+
+    def _store_is_gone(self, error: Exception) -> mr.Lost:
+        return mr.Lost(
+            f"{self.name(0)}, or the program that serves its store, has ended: {error}",
+            self.host(0),
+        )
+
+    def blame(self, error: mr.MultirailError, *peers: int | None) -> mr.MultirailError:
+        """An error that names the rank with which an operation failed. The group is over then.
+
+        `peers` are those of the operation; the host in the error says which one it was.
+        """
+        peers = tuple(peer for peer in peers if peer is not None)
+        of_host = [
+            peer
+            for peer in peers
+            if (session := self._sessions.get((COLLECTIVES, peer))) and session.host == error.host
+        ]
+        peer = (of_host or peers)[0]
+        # An ended session says that the peer's program has ended or failed.
+        kind = mr.Lost if isinstance(error, mr.Closed) else type(error)
+        return self.fail(kind(f"{self.name(peer)}: {error}", self.host(peer)))
+
+    def fail(self, error: mr.MultirailError) -> mr.MultirailError:
+        """Ends the group on all ranks, and returns the error that was first."""
+        with self._changed:
+            if self._failed is not None:
+                return self._failed
+        own = json.dumps([type(error).__name__, str(error), error.host])
+        try:
+            kind, text, host = json.loads(self.store.compare_set(FAILED, "", own))
+            first = getattr(mr, kind)(text, host)
+        except Exception as store_error:
+            is_store = error.host is None or error.host == self.host(0) or self._closed.is_set()
+            first = error if is_store else self._store_is_gone(store_error)
+        with self._changed:
+            self._failed = self._failed or first
+            self._changed.notify_all()
+        # The others are waiting for this rank, or will.
+        self._abandon()
+        return self._failed
+
+    def _raise_if_failed(self) -> None:
+        if self._failed is not None:
+            raise type(self._failed)(str(self._failed), self._failed.host)
+        if self._closed.is_set():
+            raise mr.Closed("the process group was destroyed")
+
+    def check(self) -> None:
+        """Raises what has ended the group, if something has."""
+        if self._failed is not None or self._closed.is_set():
+            self._raise_if_failed()
+
+    def _abandon(self) -> None:
+        for session in list(self._sessions.values()):
+            session.abandon()
+
+    def close(self) -> None:
+        """Ends all sessions without waiting."""
+        self._closed.set()
+        self._listener.close()
+        self._abandon()
