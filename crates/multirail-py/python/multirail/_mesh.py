@@ -5,6 +5,7 @@ to each other with `send` and `recv`. The lower rank listens. Addresses go throu
 `torch.distributed`, as does the reason of a failure.
 """
 
+import atexit
 import json
 import os
 import socket
@@ -79,6 +80,9 @@ class Mesh:
         self._changed = threading.Condition()
         self._failed: mr.MultirailError | None = None
         self._closed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        # A thread in a call of the extension module must not see the end of the interpreter.
+        atexit.register(self._exit)
         self._listener = mr.listen(":0", token=self._token, give_up_after=LOST_AFTER_S)
         try:
             self._hosts = self._rendezvous(timeout_s)
@@ -92,7 +96,14 @@ class Mesh:
             raise
 
     def _start(self, name: str, call: Any) -> None:
-        threading.Thread(target=call, name=f"multirail-{name}", daemon=True).start()
+        thread = threading.Thread(target=call, name=f"multirail-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _exit(self) -> None:
+        self.close()
+        for thread in self._threads:
+            thread.join(1)
 
     def _rendezvous(self, timeout_s: float) -> list[str]:
         """The addresses of all ranks. Different versions of the package are an error."""
@@ -246,6 +257,7 @@ class Mesh:
 
     def close(self) -> None:
         """Ends all sessions without waiting."""
+        atexit.unregister(self._exit)
         self._closed.set()
         self._listener.close()
         self._abandon()

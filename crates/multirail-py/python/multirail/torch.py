@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, Work
+from torch._C._distributed_c10d import Work
 
 import multirail as mr
 from multirail._collectives import Collectives
@@ -105,7 +105,7 @@ class _Work(Work):
         return future
 
 
-class _Multirail(Backend):
+class _Multirail(dist.ProcessGroup):
     """The operations of one process group, in the order in which they were called."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
@@ -451,19 +451,42 @@ class _Multirail(Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
 
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
     def name(self) -> str:
         return "multirail"
 
     getBackendName = name
+    _get_backend_name = name
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        """The name by which PyTorch knows the group."""
+        return self._name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    @property
+    def group_desc(self) -> str:
+        """What the group is for."""
+        return self._description
 
     @property
     def supports_coalescing(self) -> bool:
+        """False: PyTorch passes coalesced operations one by one or as lists."""
         return False
 
-    def _set_sequence_number_for_group(self) -> None:
-        """PyTorch calls it for each group; operations are counted from 1 in any case."""
-
-    setSequenceNumberForGroup = _set_sequence_number_for_group
+    def _get_backend(self, device: torch.device) -> "_Multirail":
+        """The group is its own backend for tensors in the memory of the processor."""
+        return self
 
 
 def _check(tensor: torch.Tensor) -> None:
