@@ -20,6 +20,8 @@ const SMALL_BYTES: usize = 64 << 10;
 /// The longest message that `recv` makes an object for, unless another limit is given.
 const DEFAULT_MAX_BYTES: u64 = 1 << 30;
 
+const MAX_REASON_CHARACTERS: usize = 500;
+
 /// All connections with another host, and the messages over them.
 #[pyclass(frozen, module = "multirail._multirail")]
 pub(crate) struct Session {
@@ -288,12 +290,17 @@ impl Session {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        if kind.is_none() { self.close(py).map(drop) } else { self.abandon(py) }
+        if kind.is_none() { self.close(py).map(drop) } else { self.abandon(py, "the program has failed") }
     }
 
-    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+    /// End the session at once. The peer's calls raise Lost with the reason, of which 500 characters are sent.
+    #[pyo3(signature = (reason = "the program has ended the session"))]
+    fn abandon(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         let parts = self.parts(py)?;
+        let reason: String = reason.chars().take(MAX_REASON_CHARACTERS).collect();
         parts.closing.begin();
+        // The watch keeps the session, so that dropping the halves does not end it.
+        py.detach(|| parts.watch.end(reason));
         // A call of another thread that holds a half drops it.
         let halves = (
             parts.sender.try_lock().map(|mut half| half.take()),

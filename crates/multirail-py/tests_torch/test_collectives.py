@@ -24,7 +24,10 @@ def values(generator, length, dtype):
 
 def compare(rank, size, seed):
     gloo = dist.new_group(backend="gloo")
-    choose, numbers = random.Random(int(seed)), torch.Generator().manual_seed(int(seed) * 100 + rank)
+    choose, numbers = (
+        random.Random(int(seed)),
+        torch.Generator().manual_seed(int(seed) * 100 + rank),
+    )
     for round_ in range(ROUNDS):
         name = choose.choice(sorted(OPERATIONS))
         length, dtype = choose.choice(LENGTHS), choose.choice(DTYPES)

@@ -111,7 +111,9 @@ class Failures(unittest.TestCase):
 
     def test_different_tensors_are_named(self):
         self.assertRegex("".join(ranks.run(differ, 2, "dtype")), "float64.*int64|int64.*float64")
-        self.assertRegex("".join(ranks.run(differ, 2, "length")), "400000 bytes.*399996|399996.*400000")
+        self.assertRegex(
+            "".join(ranks.run(differ, 2, "length")), "400000 bytes.*399996|399996.*400000"
+        )
 
     def test_messages_and_their_tags(self):
         said = ranks.run(messages, 2)

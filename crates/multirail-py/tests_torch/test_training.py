@@ -15,7 +15,10 @@ STEPS = 4
 def losses(rank, group):
     torch.manual_seed(5)
     model = torch.nn.Sequential(
-        torch.nn.Linear(64, 512), torch.nn.BatchNorm1d(512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+        torch.nn.Linear(64, 512),
+        torch.nn.BatchNorm1d(512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 10),
     )
     model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -52,7 +55,11 @@ class Training(unittest.TestCase):
         )
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MULTIRAIL_")}
         ended = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         self.assertRegex(ended.stderr, "TokenError.*MULTIRAIL_TOKEN_FILE")
 

@@ -228,7 +228,7 @@ impl Watch {
     }
 
     /// Ends the session at once, and tells the peer `reason`.
-    pub(crate) fn end(&self, reason: String) {
+    pub fn end(&self, reason: String) {
         self.shared.end(reason);
     }
 }

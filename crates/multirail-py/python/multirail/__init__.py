@@ -52,6 +52,9 @@ __version__ = _multirail.VERSION
 
 if TYPE_CHECKING:
     from multirail import ray
+# They use what is above.
+from multirail import weights  # noqa: E402
+from multirail.group import Group  # noqa: E402
 
 __all__ = [
     "BroadcastFailed",
@@ -61,6 +64,7 @@ __all__ = [
     "Denied",
     "FilterFailed",
     "Forked",
+    "Group",
     "Listener",
     "Lost",
     "MultirailError",
@@ -84,6 +88,7 @@ __all__ = [
     "listen",
     "ray",
     "serve",
+    "weights",
 ]
 
 

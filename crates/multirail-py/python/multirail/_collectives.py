@@ -83,9 +83,7 @@ class Collectives:
             into = data[starts[step] :][:SEGMENT_BYTES] if step < len(starts) else _NO_ROOM
             sends, receives = to is not None and step > 0, source is not None and len(into) > 0
             if sends or receives:
-                self._t.swap_more(
-                    to if sends else None, out, source if receives else None, into
-                )
+                self._t.swap_more(to if sends else None, out, source if receives else None, into)
 
     def all_reduce(self, tensor: torch.Tensor, reduction: str) -> None:
         """Recursive doubling if the tensor is small, else a ring."""
@@ -129,9 +127,7 @@ class Collectives:
         if self._rank < 2 * pairs:
             self._t.swap(self._rank - 1, data, None, _NO_ROOM)
 
-    def _ring_reduce_scatter(
-        self, flat: torch.Tensor, bounds: list[int], combine: Combine
-    ) -> None:
+    def _ring_reduce_scatter(self, flat: torch.Tensor, bounds: list[int], combine: Combine) -> None:
         """Block r of the tensor is reduced at rank r; the other blocks are overwritten."""
         size, width, data = self._size, flat.element_size(), memory(flat)
         to, source = (self._rank + 1) % size, (self._rank - 1) % size

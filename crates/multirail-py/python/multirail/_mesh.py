@@ -6,6 +6,7 @@ to each other with `send` and `recv`. The lower rank listens. Addresses go throu
 """
 
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -24,6 +25,7 @@ WATCH_S = 1.0
 # The longest message in which a rank says who it is.
 HELLO_BYTES = 4096
 FAILED = "multirail/failed"
+ENDED = "multirail/ended"
 COLLECTIVES = "collectives"
 MESSAGES = "messages"
 
@@ -148,7 +150,9 @@ class Mesh:
                 # Short, so that Ctrl-C works.
                 self._changed.wait(0.1)
                 if time.monotonic() > end:
-                    raise mr.Timeout(f"{self.name(peer)} has not connected in time", self.host(peer))
+                    raise mr.Timeout(
+                        f"{self.name(peer)} has not connected in time", self.host(peer)
+                    )
             return self._sessions[key]
 
     def _connect(self, peer: int, purpose: str, timeout_s: float) -> mr.Session:
@@ -186,18 +190,30 @@ class Mesh:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        """Ends operations that wait when another rank, with which they have no session, failed."""
+        """Ends operations that wait when another rank, of which they may know nothing, failed."""
+        looks_down = dict.fromkeys(range(self.size), 0)
         while not self._closed.wait(WATCH_S):
             if not self.waiting:
                 continue
             try:
-                has_failed = self.store.check([FAILED])
-            except Exception as error:
-                self.fail(self._store_is_gone(error))
+                if self.store.check([FAILED]):
+                    self.fail(mr.Lost("the process group has failed"))
+                    return
+                for peer in self._down():
+                    looks_down[peer] += 1
+                    is_lost = looks_down[peer] > LOST_AFTER_S / WATCH_S
+                    if is_lost and not self.store.check([f"{ENDED}/{peer}"]):
+                        self.fail(mr.Lost(f"{self.name(peer)}: it is gone", self.host(peer)))
+                        return
+            except Exception:
+                # Rank 0, which may serve the store, may have ended as it should. If it has failed,
+                # ranks that wait for it notice it by its session, and the others by theirs.
                 return
-            if has_failed:
-                self.fail(mr.Lost("the process group has failed"))
-                return
+
+    def _down(self) -> list[int]:
+        """The ranks to which no connection is up."""
+        sessions = [(peer, session) for (_, peer), session in self._sessions.items()]
+        return [p for p, session in sessions if not any(r.channels for r in session.rails())]
 
     def _store_is_gone(self, error: Exception) -> mr.Lost:
         return mr.Lost(
@@ -237,7 +253,7 @@ class Mesh:
             self._failed = self._failed or first
             self._changed.notify_all()
         # The others are waiting for this rank, or will.
-        self._abandon()
+        self._abandon(str(self._failed))
         return self._failed
 
     def _raise_if_failed(self) -> None:
@@ -251,13 +267,16 @@ class Mesh:
         if self._failed is not None or self._closed.is_set():
             self._raise_if_failed()
 
-    def _abandon(self) -> None:
+    def _abandon(self, reason: str) -> None:
         for session in list(self._sessions.values()):
-            session.abandon()
+            session.abandon(reason)
 
     def close(self) -> None:
         """Ends all sessions without waiting."""
+        if self._failed is None and not self._closed.is_set():
+            with contextlib.suppress(Exception):
+                self.store.set(f"{ENDED}/{self.rank}", "")
         atexit.unregister(self._exit)
         self._closed.set()
         self._listener.close()
-        self._abandon()
+        self._abandon("the rank has left the process group")

@@ -163,6 +163,11 @@ def describe(header: tuple[int, ...]) -> str:
         parts.append(of(REDUCTIONS, reduction))
     if dtype != 255:
         parts.append(f"of {length} bytes of {of(DTYPES, dtype)}")
-    if OPERATIONS[operation : operation + 1] in (["broadcast"], ["reduce"], ["gather"], ["scatter"]):
+    if OPERATIONS[operation : operation + 1] in (
+        ["broadcast"],
+        ["reduce"],
+        ["gather"],
+        ["scatter"],
+    ):
         parts.append(f"with root {root}")
     return " ".join(parts)

@@ -313,9 +313,7 @@ class _Multirail(dist.ProcessGroup):
             own = self._collectives.reduce_scatter(flat, reduction)
             output.detach().copy_(own.view(output.shape))
 
-        return self._submit(
-            call, opts, [output], "reduce_scatter", flat.dtype, reduction=reduction
-        )
+        return self._submit(call, opts, [output], "reduce_scatter", flat.dtype, reduction=reduction)
 
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor,
@@ -390,9 +388,7 @@ class _Multirail(dist.ProcessGroup):
             self._collectives.scatter(memory(made), blocks, opts.rootRank)
             _copy_back(output, made)
 
-        return self._submit(
-            call, opts, output_tensors, "scatter", output.dtype, root=opts.rootRank
-        )
+        return self._submit(call, opts, output_tensors, "scatter", output.dtype, root=opts.rootRank)
 
     def barrier(self, opts: Any) -> _Work:
         return self._submit(self._collectives.barrier, opts, [], "barrier", None)
