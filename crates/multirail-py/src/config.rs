@@ -84,7 +84,7 @@ fn token_file(py: Python<'_>, error: &multirail::Error) -> PyErr {
 pub(crate) fn sessions(token: &Token, rails: &str, give_up_after: Option<f64>) -> PyResult<Config> {
     let rails: RailFilter = rails.parse().map_err(|why| PyValueError::new_err(format!("rails {rails:?}: {why}")))?;
     let config = Config::new().token(token.secret.clone()).rails(rails);
-    Ok(match seconds(give_up_after)? {
+    Ok(match duration("give_up_after", give_up_after)? {
         Some(time) => config.give_up_after(time),
         None => config,
     })
@@ -116,11 +116,16 @@ pub(crate) fn address(text: &str) -> PyResult<SocketAddr> {
     }
 }
 
-/// A time in seconds.
-pub(crate) fn seconds(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+/// The argument `timeout`, in seconds.
+pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    duration("timeout", timeout)
+}
+
+/// An argument that is a time in seconds.
+fn duration(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let convert = |seconds| {
         Duration::try_from_secs_f64(seconds)
-            .map_err(|_| PyValueError::new_err(format!("{seconds} s: write seconds, at least 0, or None")))
+            .map_err(|_| PyValueError::new_err(format!("{name}={seconds}: write seconds, at least 0, or None")))
     };
     seconds.map(convert).transpose()
 }

@@ -42,7 +42,8 @@ pub(crate) fn exchange(
     };
     let limit = config::seconds(timeout)?;
     let work: Work = Box::pin(async move {
-        let hosts = (to.as_ref().map(|(parts, _)| parts.host.clone()), source.as_ref().map(|(parts, _)| parts.host.clone()));
+        let hosts =
+            (to.as_ref().map(|(parts, _)| parts.host.clone()), source.as_ref().map(|(parts, _)| parts.host.clone()));
         let (mut sent, mut received) = (None, None);
         let both = both(send(to), receive(source), &mut sent, &mut received);
         let is_late = match limit {

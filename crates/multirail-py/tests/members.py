@@ -2,9 +2,8 @@
 
 import socket
 
-from hosts import LIMIT_S, TOKEN, in_thread
-
 import multirail as mr
+from hosts import LIMIT_S, TOKEN, in_thread
 
 
 def free_port():

@@ -50,7 +50,7 @@ class Groups(unittest.TestCase):
                 message = str(error)
             return message, bytes(group.broadcast(b"next" if group.rank == 0 else None))
 
-        (_, _), (names, one), (shapes, two) = members.run(3, lambda group: call(group))
+        (_, _), (names, one), (shapes, two) = members.run(3, call)
         self.assertRegex(names, "w is missing here|other is missing at rank 0")
         self.assertRegex(shapes, r"w is float32 of shape \(4,\) at rank 0 .*\(2, 2\) here")
         self.assertEqual((one, two), (b"next", b"next"))

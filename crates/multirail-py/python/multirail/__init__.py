@@ -53,8 +53,8 @@ __version__ = _multirail.VERSION
 if TYPE_CHECKING:
     from multirail import ray
 # They use what is above.
-from multirail import weights  # noqa: E402
-from multirail.group import Group  # noqa: E402
+from multirail import weights
+from multirail.group import Group
 
 __all__ = [
     "BroadcastFailed",

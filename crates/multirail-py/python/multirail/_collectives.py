@@ -170,7 +170,7 @@ class Collectives:
         return self._adding.submit(combine, into, other)
 
     def all_gather(self, blocks: list[memoryview]) -> None:
-        """Each rank has its block; all get all. Bruck's algorithm if they are small, else a ring."""
+        """Each rank gets the blocks of all: Bruck's algorithm if they are small, else a ring."""
         length = len(blocks[self._rank])
         if self._size == 1 or length * self._size <= SMALL_BYTES:
             self._bruck(blocks, length)

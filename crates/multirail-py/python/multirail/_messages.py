@@ -115,11 +115,12 @@ class Peer:
         into = memory(want.tensor)
         if (came.dtype, came.length) != (code_of(want.tensor.dtype), len(into)):
             # It stays, and a call with the right tensor gets it.
-            name, dtype = self._mesh.name(self._peer), DTYPES[came.dtype : came.dtype + 1]
+            name = self._mesh.name(self._peer)
+            dtype = DTYPES[came.dtype] if came.dtype < len(DTYPES) else "unknown"
             kind = mr.TooLong if came.length > len(into) else mr.MultirailError
             want.done(
                 kind(
-                    f"{name} has sent {came.length} bytes of {dtype[0] if dtype else 'unknown'}, and "
+                    f"{name} has sent {came.length} bytes of {dtype}, and "
                     f"recv has a tensor of {len(into)} bytes of {want.tensor.dtype}; the message "
                     "stays for the next recv with this tag",
                     self._mesh.host(self._peer),

@@ -195,16 +195,16 @@ class Group:
             try:
                 session.recv(CONTROL_BYTES)
             except (mr.Lost, mr.Closed) as error:
-                self._abandon()
-                name = f"rank {rank} ({self._addresses[rank]})"
-                raise mr.Lost(f"{name}: {error}", self._addresses[rank]) from None
+                text = f"rank {rank} ({self._addresses[rank]}): {error}"
+                self._abandon(text)
+                raise mr.Lost(text, self._addresses[rank]) from None
         for session in self._others.values():
             session.send(b"go on")
 
-    def _abandon(self) -> None:
+    def _abandon(self, reason: str) -> None:
         for session in (self._master, *self._others.values()):
             if session is not None:
-                session.abandon()
+                session.abandon(reason)
 
     def close(self) -> None:
         """End the connections of this rank. It waits for nothing; call `barrier` before."""
@@ -212,7 +212,7 @@ class Group:
             self._broadcaster.end()
             self._broadcaster = None
         self._receiver.close()
-        self._abandon()
+        self._abandon("the rank has left the group")
 
     def __enter__(self) -> Self:
         return self

@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Work
 
 import multirail as mr
 from multirail._collectives import Collectives
 from multirail._mesh import Mesh
 from multirail._messages import Peer
+from multirail._torch_work import Work
 from multirail._transfers import Transfers, code_of, memory
 
 __all__ = ["register"]
@@ -34,75 +34,6 @@ _REDUCTIONS = {
     dist.ReduceOp.BOR: "bor",
     dist.ReduceOp.BXOR: "bxor",
 }
-
-
-class _Work(Work):
-    """An operation that has begun."""
-
-    def __init__(self, tensors: list[torch.Tensor], source: int = -1) -> None:
-        super().__init__()
-        self._tensors = tensors
-        self._source = source
-        self._over = threading.Event()
-        self._error: BaseException | None = None
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
-        self._lock = threading.Lock()
-
-    def end(self, error: BaseException | None = None) -> None:
-        with self._lock:
-            if self._over.is_set():
-                return
-            self._error = error
-            self._over.set()
-            future = self._future
-        if future is not None:
-            self._set(future)
-
-    def _set(self, future: "torch.futures.Future[list[torch.Tensor]]") -> None:
-        if self._error is None:
-            future.set_result(self._tensors)
-        else:
-            future.set_exception(self._error)
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end; raise what the operation has raised. Ctrl-C ends the call."""
-        limit_s = timeout.total_seconds()
-        if not self._over.wait(limit_s if limit_s > 0 else None):
-            raise mr.Timeout(f"the operation is not over after {limit_s} s")
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def is_completed(self) -> bool:
-        return self._over.is_set()
-
-    def is_success(self) -> bool:
-        return self._over.is_set() and self._error is None
-
-    def exception(self) -> BaseException | None:
-        return self._error
-
-    def result(self) -> list[torch.Tensor]:
-        return self._tensors
-
-    def source_rank(self) -> int:
-        return self._source
-
-    def _source_rank(self) -> int:
-        return self._source
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def get_future(self) -> "torch.futures.Future[list[torch.Tensor]]":
-        with self._lock:
-            if self._future is not None:
-                return self._future
-            self._future = future = torch.futures.Future()
-            is_over = self._over.is_set()
-        if is_over:
-            self._set(future)
-        return future
 
 
 class _Multirail(dist.ProcessGroup):
@@ -130,12 +61,12 @@ class _Multirail(dist.ProcessGroup):
     def _submit(
         self, call: Callable[[], None], options: Any, results: list[torch.Tensor],
         name: str, dtype: torch.dtype | None, **head: Any,
-    ) -> _Work:  # fmt: skip
+    ) -> Work:  # fmt: skip
         """Runs an operation after those before it: in the calling thread if that waits anyway and
         there are none, else in the group's thread."""
         if dtype is not None:
             code_of(dtype)
-        work = _Work(results)
+        work = Work(results)
         timeout_s = getattr(options, "timeout", timedelta(0)).total_seconds()
 
         def run() -> None:
@@ -180,7 +111,7 @@ class _Multirail(dist.ProcessGroup):
             raise ValueError(f"{operation} is not for tensors of {tensor.dtype}")
         return name
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> _Work:
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         (tensor,) = tensors
         made = _contiguous(tensor)
 
@@ -190,7 +121,7 @@ class _Multirail(dist.ProcessGroup):
 
         return self._submit(call, opts, tensors, "broadcast", tensor.dtype, root=opts.rootRank)
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> _Work:
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         if len(tensors) != 1:
             return self.allreduce_coalesced(tensors, opts)
         (tensor,) = tensors
@@ -202,7 +133,7 @@ class _Multirail(dist.ProcessGroup):
 
         return self._submit(call, opts, tensors, "all_reduce", tensor.dtype, reduction=reduction)
 
-    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any) -> _Work:
+    def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         reduction = self._reduction(opts, tensors[0])
         if len({tensor.dtype for tensor in tensors}) > 1:
             raise ValueError("the tensors of one coalesced all_reduce must have one dtype")
@@ -219,7 +150,7 @@ class _Multirail(dist.ProcessGroup):
         dtype = tensors[0].dtype
         return self._submit(call, opts, tensors, "all_reduce", dtype, reduction=reduction)
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> _Work:
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
         (tensor,) = tensors
         reduction, made, root = self._reduction(opts, tensor), _contiguous(tensor), opts.rootRank
 
@@ -232,7 +163,7 @@ class _Multirail(dist.ProcessGroup):
             call, opts, tensors, "reduce", tensor.dtype, reduction=reduction, root=root
         )
 
-    def _gather_all(self, outputs: list[torch.Tensor], own: torch.Tensor, opts: Any) -> _Work:
+    def _gather_all(self, outputs: list[torch.Tensor], own: torch.Tensor, opts: Any) -> Work:
         own, made = _contiguous(own), [_contiguous(output) for output in outputs]
         _same(own, outputs)
 
@@ -246,10 +177,10 @@ class _Multirail(dist.ProcessGroup):
 
     def allgather(
         self, output_tensors: list[list[torch.Tensor]], input_tensors: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         return self._gather_all(output_tensors[0], input_tensors[0], opts)
 
-    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> _Work:
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         made = _contiguous(output)
         work = self._gather_all(list(made.view(-1).chunk(self._size)), input.reshape(-1), opts)
         return self._copying_back(work, [(output, made)], opts)
@@ -258,19 +189,19 @@ class _Multirail(dist.ProcessGroup):
 
     def allgather_coalesced(
         self, output_lists: list[list[torch.Tensor]], input_list: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         pairs = zip(zip(*output_lists, strict=True), input_list, strict=True)
         return [self._gather_all(list(outputs), own, opts) for outputs, own in pairs][-1]
 
     def all_gather_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         pairs = zip(outputs, inputs, strict=True)
         return [self.all_gather_single(output, own, opts) for output, own in pairs][-1]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def _copying_back(self, work: _Work, pairs: list[tuple[Any, Any]], opts: Any) -> _Work:
+    def _copying_back(self, work: Work, pairs: list[tuple[Any, Any]], opts: Any) -> Work:
         """Outputs that are not contiguous get their values when the operation before is over."""
         if all(output.data_ptr() == made.data_ptr() for output, made in pairs):
             return work
@@ -281,13 +212,13 @@ class _Multirail(dist.ProcessGroup):
 
     def reduce_scatter(
         self, output_tensors: list[torch.Tensor], input_tensors: list[list[torch.Tensor]], opts: Any
-    ) -> _Work:
+    ) -> Work:
         output, parts = output_tensors[0], input_tensors[0]
         _same(output, parts)
         flat = torch.cat([part.detach().reshape(-1) for part in parts])
         return self._reduce_parts(output, flat, opts)
 
-    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> _Work:
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         if input.numel() != output.numel() * self._size:
             raise ValueError(
                 f"reduce_scatter: the input has {input.numel()} elements, and {self._size} ranks "
@@ -300,13 +231,13 @@ class _Multirail(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         pairs = zip(outputs, inputs, strict=True)
         return [self.reduce_scatter_single(output, own, opts) for output, own in pairs][-1]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    def _reduce_parts(self, output: torch.Tensor, flat: torch.Tensor, opts: Any) -> _Work:
+    def _reduce_parts(self, output: torch.Tensor, flat: torch.Tensor, opts: Any) -> Work:
         reduction = self._reduction(opts, flat)
 
         def call() -> None:
@@ -318,14 +249,14 @@ class _Multirail(dist.ProcessGroup):
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor,
         output_split_sizes: list[int], input_split_sizes: list[int], opts: Any,
-    ) -> _Work:  # fmt: skip
+    ) -> Work:  # fmt: skip
         made, given = _contiguous(output), _contiguous(input)
 
         def blocks(tensor: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
             if not sizes:
                 if tensor.size(0) % self._size:
                     raise ValueError(
-                        f"all_to_all: {tensor.size(0)} rows are not a multiple of {self._size} ranks"
+                        f"all_to_all: {tensor.size(0)} rows are no multiple of {self._size} ranks"
                     )
                 sizes = [tensor.size(0) // self._size] * self._size
             return list(tensor.split(list(sizes)))
@@ -338,7 +269,7 @@ class _Multirail(dist.ProcessGroup):
 
     def alltoall(
         self, output_tensors: list[torch.Tensor], input_tensors: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         made = [_contiguous(output) for output in output_tensors]
         given = [_contiguous(own) for own in input_tensors]
         work = self._all_to_all(made, given, opts, output_tensors)
@@ -346,11 +277,11 @@ class _Multirail(dist.ProcessGroup):
 
     def _all_to_all(
         self, made: list[torch.Tensor], given: list[torch.Tensor], opts: Any, results: Any
-    ) -> _Work:
+    ) -> Work:
         if made[self._rank].numel() != given[self._rank].numel():
             raise ValueError(
-                f"all_to_all: rank {self._rank} has {given[self._rank].numel()} elements for itself "
-                f"and room for {made[self._rank].numel()}"
+                f"all_to_all: rank {self._rank} has {given[self._rank].numel()} elements for "
+                f"itself and room for {made[self._rank].numel()}"
             )
 
         def call() -> None:
@@ -362,7 +293,7 @@ class _Multirail(dist.ProcessGroup):
 
     def gather(
         self, output_tensors: list[list[torch.Tensor]], input_tensors: list[torch.Tensor], opts: Any
-    ) -> _Work:
+    ) -> Work:
         own, outputs = _contiguous(input_tensors[0]), output_tensors[0] if output_tensors else []
         made = [_contiguous(output) for output in outputs]
         _same(own, outputs)
@@ -377,7 +308,7 @@ class _Multirail(dist.ProcessGroup):
 
     def scatter(
         self, output_tensors: list[torch.Tensor], input_tensors: list[list[torch.Tensor]], opts: Any
-    ) -> _Work:
+    ) -> Work:
         (output,) = output_tensors
         given = [_contiguous(own) for own in (input_tensors[0] if input_tensors else [])]
         made = _contiguous(output)
@@ -390,20 +321,20 @@ class _Multirail(dist.ProcessGroup):
 
         return self._submit(call, opts, output_tensors, "scatter", output.dtype, root=opts.rootRank)
 
-    def barrier(self, opts: Any) -> _Work:
+    def barrier(self, opts: Any) -> Work:
         return self._submit(self._collectives.barrier, opts, [], "barrier", None)
 
-    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> _Work:
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Work:
         (tensor,) = tensors
-        made, work = _contiguous(tensor), _Work(tensors)
+        made, work = _contiguous(tensor), Work(tensors)
         code_of(tensor.dtype)
         self._begin_message()
         self._peer(dst).send(made, tag, lambda error: self._end_message(work, error))
         return work
 
-    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> _Work:
+    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Work:
         (tensor,) = tensors
-        made, work = _contiguous(tensor), _Work(tensors, src)
+        made, work = _contiguous(tensor), Work(tensors, src)
         code_of(tensor.dtype)
 
         def done(error: BaseException | None) -> None:
@@ -415,14 +346,14 @@ class _Multirail(dist.ProcessGroup):
         self._peer(src).recv(made, tag, done)
         return work
 
-    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> _Work:
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         raise NotImplementedError("the backend multirail has no recv from any rank: give src")
 
     def _begin_message(self) -> None:
         with self._submitting:
             self._mesh.waiting += 1
 
-    def _end_message(self, work: _Work, error: BaseException | None) -> None:
+    def _end_message(self, work: Work, error: BaseException | None) -> None:
         with self._submitting:
             self._mesh.waiting -= 1
         work.end(error)
@@ -456,7 +387,6 @@ class _Multirail(dist.ProcessGroup):
     def name(self) -> str:
         return "multirail"
 
-    getBackendName = name
     _get_backend_name = name
 
     def _set_group_name(self, name: str) -> None:
@@ -488,9 +418,8 @@ class _Multirail(dist.ProcessGroup):
 def _check(tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
         raise ValueError(
-            f"the backend multirail moves tensors in the memory of the processor, and this one is on "
-            f'{tensor.device}: use init_process_group("cpu:multirail,{tensor.device.type}:…") or a '
-            "copy on the processor"
+            "the backend multirail moves tensors in the memory of the processor, and this one is "
+            f"on {tensor.device}: pass a copy, or use another group for this device"
         )
     if tensor.layout != torch.strided:
         raise ValueError(f"the backend multirail moves dense tensors, and this is {tensor.layout}")
