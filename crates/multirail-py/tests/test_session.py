@@ -246,6 +246,28 @@ class Ends(unittest.TestCase):
             one.send(str(counted).encode())
             self.assertEqual(received(), b"100000")
 
+    def test_an_abandoned_session_is_over_for_the_peer(self):
+        with pair() as (one, other):
+            received = in_thread(other.recv)
+            one.abandon("the reason")
+            with self.assertRaisesRegex(mr.Lost, "the reason"):
+                received()
+
+    def test_an_exchange_sends_and_receives(self):
+        exchange = mr._multirail.exchange
+        with pair() as (one, other):
+            # Neither end receives before it has sent a message that waits for the receiver.
+            large, into = os.urandom(1 << 20), bytearray(1 << 20)
+            answered = in_thread(lambda: exchange(other, large, other, bytearray(1 << 20), LIMIT_S))
+            self.assertEqual(exchange(one, bytes(1 << 20), one, into), 1 << 20)
+            self.assertEqual((answered(), into), (1 << 20, large))
+            with self.assertRaisesRegex(mr.Timeout, "no message has come"):
+                exchange(None, None, one, into, 0)
+            other.send(bytes(100))
+            with self.assertRaises(mr.TooLong):
+                exchange(one, b"small", one, bytearray(10), LIMIT_S)
+            self.assertEqual((len(one.recv()), other.recv()), (100, b"small"))
+
     def test_a_forked_process_is_refused(self):
         with pair() as (one, other):
             reader, writer = os.pipe()

@@ -35,6 +35,8 @@ class Weights(unittest.TestCase):
         first = self.subscribe()
         self.assertEqual(first.get(timeout=LIMIT_S)[0], 1)
         self.publisher.push(self.state(2))
+        # The first subscriber serves it, and not the publisher.
+        self.publisher._send_latest = self.fail
         late = self.subscribe()
         into = self.state(0)
         self.assertEqual(late.get_into(into, timeout=LIMIT_S), 2)

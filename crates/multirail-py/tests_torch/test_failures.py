@@ -93,6 +93,16 @@ def messages(rank, size):
         raise AssertionError(f"{first} {second}")
 
 
+def versions(rank, size):
+    mr.__version__ = f"{rank}.0"
+    try:
+        dist.new_group(backend="multirail")
+    except mr.MultirailError as error:
+        print(error)
+        return
+    raise AssertionError("no exception")
+
+
 class Failures(unittest.TestCase):
     def test_a_rank_that_dies_is_named(self):
         for length in (5, 2_000_000):
@@ -114,6 +124,10 @@ class Failures(unittest.TestCase):
         self.assertRegex(
             "".join(ranks.run(differ, 2, "length")), "400000 bytes.*399996|399996.*400000"
         )
+
+    def test_different_versions_are_named(self):
+        said = "".join(ranks.run(versions, 2))
+        self.assertRegex(said, r"rank 1 \(.*version 1.0 .* rank 0 .*0.0")
 
     def test_messages_and_their_tags(self):
         said = ranks.run(messages, 2)
