@@ -41,9 +41,13 @@ def run(call, size, *arguments, timeout_s=60, failing=()):
             for process in processes:
                 process.kill()
                 process.communicate()
-        for rank, (process, (said, errors)) in enumerate(zip(processes, ended, strict=True)):
-            if process.returncode and rank not in failing:
-                raise AssertionError(f"rank {rank}: status {process.returncode}\n{said}{errors}")
+        bad = [
+            f"rank {rank}: status {process.returncode}\n{said}{errors}"
+            for rank, (process, (said, errors)) in enumerate(zip(processes, ended, strict=True))
+            if process.returncode and rank not in failing
+        ]
+        if bad:
+            raise AssertionError("\n".join(bad))
         return [said for said, _ in ended]
 
 

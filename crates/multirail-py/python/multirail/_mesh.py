@@ -20,6 +20,10 @@ import multirail as mr
 # Seconds without any rail to a rank after which it counts as lost. A program that was killed must
 # be noticed within 5 s.
 LOST_AFTER_S = 3.0
+# Seconds in which the others may receive what a rank has sent before it leaves the group, or before
+# its program ends without leaving it.
+FLUSH_S = 30.0
+EXIT_FLUSH_S = 2.0
 # Seconds between looks at the store for failures of other ranks, while an operation waits.
 WATCH_S = 1.0
 # The longest message in which a rank says who it is.
@@ -103,7 +107,7 @@ class Mesh:
         thread.start()
 
     def _exit(self) -> None:
-        self.close()
+        self.close(EXIT_FLUSH_S)
         for thread in self._threads:
             thread.join(1)
 
@@ -271,12 +275,31 @@ class Mesh:
         for session in list(self._sessions.values()):
             session.abandon(reason)
 
-    def close(self) -> None:
-        """Ends all sessions without waiting."""
+    def close(self, limit_s: float = FLUSH_S) -> None:
+        """Ends all sessions. Waits a limited time until the others have received everything."""
         if self._failed is None and not self._closed.is_set():
             with contextlib.suppress(Exception):
                 self.store.set(f"{ENDED}/{self.rank}", "")
         atexit.unregister(self._exit)
         self._closed.set()
         self._listener.close()
+        if self._failed is None:
+            self._flush(limit_s)
         self._abandon("the rank has left the process group")
+
+    def _flush(self, limit_s: float) -> None:
+        """Waits until the others have received what this rank has sent."""
+
+        def close(session: mr.Session) -> None:
+            with contextlib.suppress(mr.MultirailError):
+                session.close()
+
+        threads = [
+            threading.Thread(target=close, args=(session,), daemon=True)
+            for session in list(self._sessions.values())
+        ]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + limit_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))

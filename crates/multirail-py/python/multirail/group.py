@@ -4,6 +4,7 @@ Any rank may be the root. Data goes from memory into memory, over all rails, int
 hosts once where possible, and the hosts pass it on to each other.
 """
 
+import contextlib
 import json
 import os
 import time
@@ -207,11 +208,18 @@ class Group:
                 session.abandon(reason)
 
     def close(self) -> None:
-        """End the connections of this rank. It waits for nothing; call `barrier` before."""
+        """End the connections of this rank. Call `barrier` before, so that all have the data.
+
+        It waits until the others have received the answers of a barrier, at most 30 s.
+        """
         if self._broadcaster is not None:
             self._broadcaster.end()
             self._broadcaster = None
         self._receiver.close()
+        for session in (self._master, *self._others.values()):
+            if session is not None:
+                with contextlib.suppress(mr.MultirailError):
+                    session.close()
         self._abandon("the rank has left the group")
 
     def __enter__(self) -> Self:
@@ -223,4 +231,6 @@ class Group:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._abandon("the rank has failed")
         self.close()

@@ -129,6 +129,7 @@ class Publisher(_Closing):
             if version != mr.__version__:
                 text = f"the publisher has version {mr.__version__} of multirail, not {version}"
                 session.send(json.dumps({"error": text}).encode())
+                session.close()
                 return
             session.send(b"{}")
             with self._lock:
