@@ -14,8 +14,8 @@ LINES = [RUST, PYTHON]
 PORT = 7717
 # What a command may take.
 LIMIT_S = 120
-# The number of messages that find out how long one takes.
-FEW = 20
+# The number of messages that find out how long one takes, and the bytes of all of them.
+FEW, FEW_BYTES = 20, 8 << 20
 
 
 def unit(load):
@@ -35,6 +35,7 @@ def measured(lab, line, load):
                 lab.run("a", *command, *words, timeout=LIMIT_S, stderr=subprocess.DEVNULL).stdout
             )
 
-        count = max(FEW, int(load["seconds"] * FEW / took_s(FEW)))
+        few = max(1, min(FEW, FEW_BYTES // size))
+        count = max(few, int(load["seconds"] * few / took_s(few)))
         a_message_s = took_s(count) / count
     return size * 8e-6 / a_message_s if load["pattern"] == "stream" else a_message_s / 2 * 1e6
