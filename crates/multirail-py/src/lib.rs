@@ -7,10 +7,10 @@ mod copy;
 mod counters;
 mod dlpack;
 mod error;
-mod folder;
-mod job;
 mod exchange;
+mod folder;
 mod group;
+mod job;
 mod listener;
 mod pipeline;
 mod runtime;
@@ -35,8 +35,9 @@ mod _multirail {
     #[pymodule_export]
     use crate::counters::Counters;
     #[pymodule_export]
-    use crate::folder::Folder;
     use crate::exchange::exchange;
+    #[pymodule_export]
+    use crate::folder::Folder;
     #[pymodule_export]
     use crate::group::{BroadcastReceiver, Broadcaster};
     #[pymodule_export]

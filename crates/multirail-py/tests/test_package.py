@@ -14,9 +14,10 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 class Package(unittest.TestCase):
     def test_examples(self):
-        failed, attempted = doctest.testmod(multirail)
-        self.assertEqual(failed, 0)
-        self.assertGreater(attempted, 0)
+        for module in (multirail, multirail.channel, multirail.weights):
+            failed, attempted = doctest.testmod(module)
+            self.assertEqual(failed, 0)
+            self.assertGreater(attempted, 0, "there are examples")
         # Guides without such examples have whole programs, which other tests run.
         guides = (ROOT / "docs/guide").glob("*.md")
         guides = [guide for guide in guides if ">>> " in guide.read_text()]
@@ -27,17 +28,6 @@ class Package(unittest.TestCase):
                     str(guide), module_relative=False, optionflags=doctest.ELLIPSIS
                 )
                 self.assertEqual(failed, 0)
-        guides = [ROOT / "docs/guide" / name for name in ("python.md", "python-groups.md")]
-        for failed, attempted in (
-            doctest.testmod(multirail),
-            doctest.testmod(multirail.weights),
-            *(
-                doctest.testfile(str(guide), module_relative=False, optionflags=doctest.ELLIPSIS)
-                for guide in guides
-            ),
-        ):
-            self.assertEqual(failed, 0)
-            self.assertGreater(attempted, 0, "there are examples")
 
     def test_the_stub_names_what_the_module_has(self):
         stub = pathlib.Path(multirail.__file__).with_name("_multirail.pyi").read_text()

@@ -18,7 +18,7 @@ b'hello'
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from multirail import _multirail, aio
+from multirail import _multirail, aio, weights
 from multirail._multirail import (
     Listener,
     Rail,
@@ -46,15 +46,13 @@ from multirail.errors import (
     TooLong,
 )
 from multirail.files import Report, Summary, bcast, cp
+from multirail.group import Group
 from multirail.pipeline import Pipeline
 
 __version__ = _multirail.VERSION
 
 if TYPE_CHECKING:
     from multirail import ray
-# They use what is above.
-from multirail import weights
-from multirail.group import Group
 
 __all__ = [
     "BroadcastFailed",

@@ -15,7 +15,9 @@ import time
 from datetime import timedelta
 from typing import Any
 
-import multirail as mr
+from multirail import errors
+from multirail._multirail import VERSION, Session, Token, connect, listen
+from multirail.errors import Closed, Lost, MultirailError, Timeout, TokenError
 
 # Seconds without any rail to a rank after which it counts as lost. A program that was killed must
 # be noticed within 5 s.
@@ -34,13 +36,13 @@ COLLECTIVES = "collectives"
 MESSAGES = "messages"
 
 
-def token_of_environment() -> mr.Token:
+def token_of_environment() -> Token:
     """The token that MULTIRAIL_TOKEN_FILE or MULTIRAIL_TOKEN says; TokenError without one."""
     if path := os.environ.get("MULTIRAIL_TOKEN_FILE"):
-        return mr.Token.from_file(path)
+        return Token.from_file(path)
     if secret := os.environ.get("MULTIRAIL_TOKEN"):
-        return mr.Token(secret)
-    raise mr.TokenError(
+        return Token(secret)
+    raise TokenError(
         "no token: set MULTIRAIL_TOKEN_FILE to a file that `multirail token` made, the same on all "
         "hosts (or MULTIRAIL_TOKEN to the secret itself)"
     )
@@ -75,21 +77,21 @@ class Mesh:
     """The sessions of this rank. All methods can be called by any thread."""
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout_s: float, token: mr.Token | None = None
+        self, store: Any, rank: int, size: int, timeout_s: float, token: Token | None = None
     ) -> None:
         self.store = store
         self.rank = rank
         self.size = size
         self.waiting = 0
         self._token = token or token_of_environment()
-        self._sessions: dict[tuple[str, int], mr.Session] = {}
+        self._sessions: dict[tuple[str, int], Session] = {}
         self._changed = threading.Condition()
-        self._failed: mr.MultirailError | None = None
+        self._failed: MultirailError | None = None
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         # A thread in a call of the extension module must not see the end of the interpreter.
         atexit.register(self._exit)
-        self._listener = mr.listen(":0", token=self._token, give_up_after=LOST_AFTER_S)
+        self._listener = listen(":0", token=self._token, give_up_after=LOST_AFTER_S)
         try:
             self._hosts = self._rendezvous(timeout_s)
             self._start("accept", self._accept)
@@ -116,16 +118,16 @@ class Mesh:
         port = self._listener.address.rpartition(":")[2]
         host = own_host(master_of(self.store))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        own = json.dumps([address, mr.__version__])
+        own = json.dumps([address, VERSION])
         self.store.set(f"multirail/{self.rank}", own)
         keys = [f"multirail/{peer}" for peer in range(self.size)]
         self.store.wait(keys, timedelta(seconds=timeout_s))
         said = [json.loads(self.store.get(key)) for key in keys]
         for peer, (_, version) in enumerate(said):
-            if version != mr.__version__:
-                raise mr.MultirailError(
+            if version != VERSION:
+                raise MultirailError(
                     f"rank {peer} ({said[peer][0]}) has version {version} of multirail, and rank "
-                    f"{self.rank} ({address}) has {mr.__version__}: install the same one",
+                    f"{self.rank} ({address}) has {VERSION}: install the same one",
                     said[peer][0],
                 )
         return [address for address, _ in said]
@@ -137,7 +139,7 @@ class Mesh:
     def host(self, peer: int) -> str:
         return self._hosts[peer]
 
-    def session(self, peer: int, purpose: str, timeout_s: float) -> mr.Session:
+    def session(self, peer: int, purpose: str, timeout_s: float) -> Session:
         """The session with a rank. It is made if it does not exist, which needs both ranks."""
         key = purpose, peer
         if (session := self._sessions.get(key)) is not None:
@@ -154,36 +156,34 @@ class Mesh:
                 # Short, so that Ctrl-C works.
                 self._changed.wait(0.1)
                 if time.monotonic() > end:
-                    raise mr.Timeout(
-                        f"{self.name(peer)} has not connected in time", self.host(peer)
-                    )
+                    raise Timeout(f"{self.name(peer)} has not connected in time", self.host(peer))
             return self._sessions[key]
 
-    def _connect(self, peer: int, purpose: str, timeout_s: float) -> mr.Session:
+    def _connect(self, peer: int, purpose: str, timeout_s: float) -> Session:
         try:
-            session = mr.connect(
+            session = connect(
                 self._hosts[peer], token=self._token, timeout=timeout_s, give_up_after=LOST_AFTER_S
             )
             session.send(json.dumps([purpose, self.rank]).encode())
             return session
-        except mr.MultirailError as error:
+        except MultirailError as error:
             raise type(error)(f"{self.name(peer)}: {error}", self.host(peer)) from None
 
     def _accept(self) -> None:
         while not self._closed.is_set():
             try:
                 session = self._listener.accept()
-            except mr.Closed:
+            except Closed:
                 return
-            except mr.MultirailError:
+            except MultirailError:
                 continue
             # A peer that says nothing must not hold up the others.
             threading.Thread(target=self._greet, args=(session,), daemon=True).start()
 
-    def _greet(self, session: mr.Session) -> None:
+    def _greet(self, session: Session) -> None:
         try:
             purpose, peer = json.loads(session.recv(HELLO_BYTES))
-        except (mr.MultirailError, ValueError):
+        except (MultirailError, ValueError):
             session.abandon()
             return
         with self._changed:
@@ -201,13 +201,13 @@ class Mesh:
                 continue
             try:
                 if self.store.check([FAILED]):
-                    self.fail(mr.Lost("the process group has failed"))
+                    self.fail(Lost("the process group has failed"))
                     return
                 for peer in self._down():
                     looks_down[peer] += 1
                     is_lost = looks_down[peer] > LOST_AFTER_S / WATCH_S
                     if is_lost and not self.store.check([f"{ENDED}/{peer}"]):
-                        self.fail(mr.Lost(f"{self.name(peer)}: it is gone", self.host(peer)))
+                        self.fail(Lost(f"{self.name(peer)}: it is gone", self.host(peer)))
                         return
             except Exception:
                 # Rank 0, which may serve the store, may have ended as it should. If it has failed,
@@ -219,13 +219,13 @@ class Mesh:
         sessions = [(peer, session) for (_, peer), session in self._sessions.items()]
         return [p for p, session in sessions if not any(r.channels for r in session.rails())]
 
-    def _store_is_gone(self, error: Exception) -> mr.Lost:
-        return mr.Lost(
+    def _store_is_gone(self, error: Exception) -> Lost:
+        return Lost(
             f"{self.name(0)}, or the program that serves its store, has ended: {error}",
             self.host(0),
         )
 
-    def blame(self, error: mr.MultirailError, *peers: int | None) -> mr.MultirailError:
+    def blame(self, error: MultirailError, *peers: int | None) -> MultirailError:
         """An error that names the rank with which an operation failed. The group is over then.
 
         `peers` are those of the operation; the host in the error says which one it was.
@@ -238,10 +238,10 @@ class Mesh:
         ]
         peer = (of_host or peers)[0]
         # An ended session says that the peer's program has ended or failed.
-        kind = mr.Lost if isinstance(error, mr.Closed) else type(error)
+        kind = Lost if isinstance(error, Closed) else type(error)
         return self.fail(kind(f"{self.name(peer)}: {error}", self.host(peer)))
 
-    def fail(self, error: mr.MultirailError) -> mr.MultirailError:
+    def fail(self, error: MultirailError) -> MultirailError:
         """Ends the group on all ranks, and returns the error that was first."""
         with self._changed:
             if self._failed is not None:
@@ -249,7 +249,7 @@ class Mesh:
         own = json.dumps([type(error).__name__, str(error), error.host])
         try:
             kind, text, host = json.loads(self.store.compare_set(FAILED, "", own))
-            first = getattr(mr, kind)(text, host)
+            first = getattr(errors, kind)(text, host)
         except Exception as store_error:
             is_store = error.host is None or error.host == self.host(0) or self._closed.is_set()
             first = error if is_store else self._store_is_gone(store_error)
@@ -264,7 +264,7 @@ class Mesh:
         if self._failed is not None:
             raise type(self._failed)(str(self._failed), self._failed.host)
         if self._closed.is_set():
-            raise mr.Closed("the process group was destroyed")
+            raise Closed("the process group was destroyed")
 
     def check(self) -> None:
         """Raises what has ended the group, if something has."""
@@ -290,8 +290,8 @@ class Mesh:
     def _flush(self, limit_s: float) -> None:
         """Waits until the others have received what this rank has sent."""
 
-        def close(session: mr.Session) -> None:
-            with contextlib.suppress(mr.MultirailError):
+        def close(session: Session) -> None:
+            with contextlib.suppress(MultirailError):
                 session.close()
 
         threads = [

@@ -12,10 +12,18 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import multirail as mr
 from multirail import _state
 from multirail._mesh import own_host, token_of_environment
-from multirail._multirail import Broadcaster, BroadcastReceiver
+from multirail._multirail import (
+    VERSION,
+    Broadcaster,
+    BroadcastReceiver,
+    Session,
+    Token,
+    connect,
+    listen,
+)
+from multirail.errors import Closed, Lost, MultirailError, Refused
 
 # Seconds in which all ranks must have called the constructor, or the same operation.
 TIMEOUT_S = 300.0
@@ -41,7 +49,7 @@ class Group:
         size: int,
         master: str,
         *,
-        token: mr.Token | None = None,
+        token: Token | None = None,
         clusters: Sequence[int] | None = None,
         timeout: float = TIMEOUT_S,
         limit_bytes: int = LIMIT_BYTES,
@@ -56,8 +64,8 @@ class Group:
         self._broadcaster: Broadcaster | None = None
         self._number = 0
         self._early: dict[int, tuple[dict[str, Any], memoryview]] = {}
-        self._others: dict[int, mr.Session] = {}
-        self._master: mr.Session | None = None
+        self._others: dict[int, Session] = {}
+        self._master: Session | None = None
         self._receiver = BroadcastReceiver(":0", token=self._token, limit_bytes=limit_bytes)
         try:
             self._addresses = self._meet(master)
@@ -66,7 +74,7 @@ class Group:
             raise
 
     @classmethod
-    def from_env(cls, *, token: mr.Token | None = None, **options: Any) -> Self:
+    def from_env(cls, *, token: Token | None = None, **options: Any) -> Self:
         """The group of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them.
 
         Rank 0 listens at the port MASTER_PORT + 1, or MULTIRAIL_PORT if that is set.
@@ -89,17 +97,17 @@ class Group:
         own = own_host(host.strip("[]"))
         own = f"[{own}]" if ":" in own else own
         address = f"{own}:{self._receiver.address.rpartition(':')[2]}"
-        hello = json.dumps([self.rank, self.size, mr.__version__, address]).encode()
+        hello = json.dumps([self.rank, self.size, VERSION, address]).encode()
         if self.rank:
             self._master = self._connect(master)
             self._master.send(hello)
             answer = json.loads(self._master.recv(CONTROL_BYTES))
             if isinstance(answer, str):
-                raise mr.MultirailError(answer, master)
+                raise MultirailError(answer, master)
             return answer
         said = {0: json.loads(hello)}
         end = time.monotonic() + self._timeout_s
-        listener = mr.listen(f":{port}", token=self._token, give_up_after=LOST_AFTER_S)
+        listener = listen(f":{port}", token=self._token, give_up_after=LOST_AFTER_S)
         with listener:
             while len(said) < self.size:
                 session = listener.accept(timeout=max(0.0, end - time.monotonic()))
@@ -107,27 +115,25 @@ class Group:
                 said[other[0]], self._others[other[0]] = other, session
         answer: Any = [said[rank][3] for rank in range(self.size)]
         for rank, (_, size, version, address) in said.items():
-            if (size, version) != (self.size, mr.__version__):
+            if (size, version) != (self.size, VERSION):
                 answer = (
                     f"rank {rank} ({address}) has version {version} and {size} ranks, and rank 0 "
-                    f"has {mr.__version__} and {self.size}: install and start the same"
+                    f"has {VERSION} and {self.size}: install and start the same"
                 )
         for session in self._others.values():
             session.send(json.dumps(answer).encode())
         if isinstance(answer, str):
-            raise mr.MultirailError(answer)
+            raise MultirailError(answer)
         return answer
 
-    def _connect(self, master: str) -> mr.Session:
+    def _connect(self, master: str) -> Session:
         """Rank 0 may start later than the others."""
         end = time.monotonic() + self._timeout_s
         while True:
             try:
                 left = max(0.1, end - time.monotonic())
-                return mr.connect(
-                    master, token=self._token, timeout=left, give_up_after=LOST_AFTER_S
-                )
-            except mr.Refused:
+                return connect(master, token=self._token, timeout=left, give_up_after=LOST_AFTER_S)
+            except Refused:
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.1)
@@ -149,7 +155,7 @@ class Group:
             return obj
         head, rest = self._receive(number)
         if head["root"] != root:
-            raise mr.MultirailError(
+            raise MultirailError(
                 f"operation {number} is a broadcast of rank {head['root']} there, and of rank "
                 f"{root} here",
                 self._addresses[head["root"]],
@@ -176,7 +182,7 @@ class Group:
         ]
         if failed:
             text = "; ".join(f"rank {rank} ({address}): {why}" for rank, address, why in failed)
-            raise mr.Lost(text, failed[0][1])
+            raise Lost(text, failed[0][1])
 
     def _receive(self, number: int) -> tuple[dict[str, Any], memoryview]:
         """The broadcast with a number. Those of two roots may come in another order."""
@@ -195,10 +201,10 @@ class Group:
         for rank, session in self._others.items():
             try:
                 session.recv(CONTROL_BYTES)
-            except (mr.Lost, mr.Closed) as error:
+            except (Lost, Closed) as error:
                 text = f"rank {rank} ({self._addresses[rank]}): {error}"
                 self._abandon(text)
-                raise mr.Lost(text, self._addresses[rank]) from None
+                raise Lost(text, self._addresses[rank]) from None
         for session in self._others.values():
             session.send(b"go on")
 
@@ -218,7 +224,7 @@ class Group:
         self._receiver.close()
         for session in (self._master, *self._others.values()):
             if session is not None:
-                with contextlib.suppress(mr.MultirailError):
+                with contextlib.suppress(MultirailError):
                     session.close()
         self._abandon("the rank has left the group")
 

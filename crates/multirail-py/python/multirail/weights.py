@@ -19,10 +19,18 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-import multirail as mr
 from multirail import _state
 from multirail._mesh import own_host, token_of_environment
-from multirail._multirail import Broadcaster, BroadcastReceiver
+from multirail._multirail import (
+    VERSION,
+    Broadcaster,
+    BroadcastReceiver,
+    Session,
+    Token,
+    connect,
+    listen,
+)
+from multirail.errors import Closed, MultirailError, Timeout
 from multirail.group import CONTROL_BYTES, LIMIT_BYTES, LOST_AFTER_S
 
 # Seconds in which a subscriber must say who it is.
@@ -54,15 +62,15 @@ class Publisher(_Closing):
     from the publisher if there is none. Methods can be called by any thread, one after another.
     """
 
-    def __init__(self, address: str = ":7717", *, token: mr.Token | None = None) -> None:
+    def __init__(self, address: str = ":7717", *, token: Token | None = None) -> None:
         self._token = token or token_of_environment()
         self._lock = threading.Lock()
-        self._subscribers: dict[str, mr.Session] = {}
+        self._subscribers: dict[str, Session] = {}
         self._broadcaster: Broadcaster | None = None
         self._members: list[str] = []
         self._version = 0
         self._latest: bytes | None = None
-        self._listener = mr.listen(address, token=self._token, give_up_after=LOST_AFTER_S)
+        self._listener = listen(address, token=self._token, give_up_after=LOST_AFTER_S)
         threading.Thread(target=self._accept, name="multirail-publisher", daemon=True).start()
 
     @property
@@ -112,13 +120,13 @@ class Publisher(_Closing):
         while True:
             try:
                 session = self._listener.accept()
-            except mr.Closed:
+            except Closed:
                 return
-            except mr.MultirailError:
+            except MultirailError:
                 continue
             threading.Thread(target=self._serve, args=(session,), daemon=True).start()
 
-    def _serve(self, session: mr.Session) -> None:
+    def _serve(self, session: Session) -> None:
         """One subscriber, until it ends."""
         address = None
         try:
@@ -126,8 +134,8 @@ class Publisher(_Closing):
             timer.start()
             version, address, has = json.loads(session.recv(CONTROL_BYTES))
             timer.cancel()
-            if version != mr.__version__:
-                text = f"the publisher has version {mr.__version__} of multirail, not {version}"
+            if version != VERSION:
+                text = f"the publisher has version {VERSION} of multirail, not {version}"
                 session.send(json.dumps({"error": text}).encode())
                 session.close()
                 return
@@ -139,9 +147,9 @@ class Publisher(_Closing):
             while True:
                 # A subscriber that could not serve another one says so.
                 failed = json.loads(session.recv(CONTROL_BYTES))
-                with self._lock, contextlib.suppress(mr.MultirailError):
+                with self._lock, contextlib.suppress(MultirailError):
                     self._send_latest(failed)
-        except (mr.MultirailError, ValueError, TypeError):
+        except (MultirailError, ValueError, TypeError):
             pass
         finally:
             with self._lock:
@@ -155,7 +163,7 @@ class Publisher(_Closing):
             server = self._subscribers.get(other)
             if server is None or other == address:
                 continue
-            with contextlib.suppress(mr.MultirailError):
+            with contextlib.suppress(MultirailError):
                 server.send(json.dumps({"serve": address, "version": self._version}).encode())
                 return
         self._send_latest(address)
@@ -185,30 +193,30 @@ class Subscriber(_Closing):
     """
 
     def __init__(
-        self, publisher: str, *, token: mr.Token | None = None, limit_bytes: int = LIMIT_BYTES
+        self, publisher: str, *, token: Token | None = None, limit_bytes: int = LIMIT_BYTES
     ) -> None:
         self._token = token or token_of_environment()
         self._changed = threading.Condition()
         self._version = 0
         self._data: Any = None
-        self._ended: mr.MultirailError | None = None
+        self._ended: MultirailError | None = None
         host = publisher.rpartition(":")[0] if ":" in publisher else publisher
         own = own_host(host.strip("[]"))
         self._receiver = BroadcastReceiver(":0", token=self._token, limit_bytes=limit_bytes)
         own = f"[{own}]" if ":" in own else own
         self.address = f"{own}:{self._receiver.address.rpartition(':')[2]}"
         try:
-            self._session = mr.connect(
+            self._session = connect(
                 publisher, token=self._token, timeout=30, give_up_after=LOST_AFTER_S
             )
-            self._session.send(json.dumps([mr.__version__, self.address, 0]).encode())
+            self._session.send(json.dumps([VERSION, self.address, 0]).encode())
             answer = json.loads(self._session.recv(CONTROL_BYTES))
         except BaseException:
             self._receiver.close()
             raise
         if "error" in answer:
             self.close()
-            raise mr.MultirailError(answer["error"], publisher)
+            raise MultirailError(answer["error"], publisher)
         for call in (self._receive, self._serve):
             threading.Thread(target=call, name="multirail-subscriber", daemon=True).start()
 
@@ -236,7 +244,7 @@ class Subscriber(_Closing):
                 if self._ended is not None:
                     raise type(self._ended)(str(self._ended), self._ended.host)
                 if end is not None and time.monotonic() >= end:
-                    raise mr.Timeout(f"no version above {after} within {timeout} s")
+                    raise Timeout(f"no version above {after} within {timeout} s")
                 # Short, so that Ctrl-C works.
                 self._changed.wait(0.1)
             return self._version, self._data
@@ -247,10 +255,10 @@ class Subscriber(_Closing):
                 data = self._receiver.next()
                 head, _ = _state.read_head(memoryview(data))
                 version = head["version"]
-            except mr.Closed as error:
+            except Closed as error:
                 self._end(error)
                 return
-            except (mr.MultirailError, KeyError):
+            except (MultirailError, KeyError):
                 continue
             with self._changed:
                 if version > self._version:
@@ -264,7 +272,7 @@ class Subscriber(_Closing):
                 asked = json.loads(self._session.recv(CONTROL_BYTES))
                 if not self._send_latest(asked["serve"], asked["version"]):
                     self._session.send(json.dumps(asked["serve"]).encode())
-            except mr.MultirailError as error:
+            except MultirailError as error:
                 self._end(error)
                 return
 
@@ -280,17 +288,17 @@ class Subscriber(_Closing):
                 ((_, failure),) = broadcaster.broadcast([data])
             finally:
                 broadcaster.end()
-        except mr.MultirailError:
+        except MultirailError:
             return False
         return failure is None
 
-    def _end(self, error: mr.MultirailError) -> None:
+    def _end(self, error: MultirailError) -> None:
         with self._changed:
             self._ended = self._ended or error
             self._changed.notify_all()
 
     def close(self) -> None:
         """End the connections. A `get` that waits raises `Closed`."""
-        self._end(mr.Closed("the subscriber was closed"))
+        self._end(Closed("the subscriber was closed"))
         self._session.abandon()
         self._receiver.close()
