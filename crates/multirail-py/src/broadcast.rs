@@ -38,7 +38,7 @@ fn broadcasting(py: Python<'_>, asked: Asked) -> PyResult<(Work, Counters)> {
         .destination(destination)
         .recursive(recursive)
         .find_clusters(given.is_none())
-        .config(config::sessions(&token, &rails)?);
+        .config(config::sessions(&token, &rails, None)?);
     let cluster = |host: usize| given.as_ref().map_or(0, |given| given.of[host]);
     let root_cluster = cluster(0);
     let receivers = party.receivers.iter().enumerate();

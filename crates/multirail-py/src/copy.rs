@@ -31,7 +31,7 @@ pub(crate) struct Asked {
 fn copying(py: Python<'_>, asked: Asked) -> PyResult<(Work, Counters)> {
     runtime::handle(py)?;
     let Asked { host, upload, sources, destination, token, rails, recursive, checksum } = asked;
-    let config = config::sessions(&token, &rails)?;
+    let config = config::sessions(&token, &rails, None)?;
     let host = config::host(&host);
     let options = Options::new().recursive(recursive).by_content(checksum);
     let counters = Counters::from(options.progress.clone());

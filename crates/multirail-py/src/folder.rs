@@ -165,7 +165,8 @@ impl Folder {
     #[pyo3(signature = (host, *, token, rails = ""))]
     fn new(py: Python<'_>, host: &str, token: &Token, rails: &str) -> PyResult<Self> {
         runtime::handle(py)?;
-        let parts = Parts { host: config::host(host), config: config::sessions(token, rails)?, idle: Mutex::default() };
+        let parts =
+            Parts { host: config::host(host), config: config::sessions(token, rails, None)?, idle: Mutex::default() };
         Ok(Self { parts: OfProcess::new(Arc::new(parts)) })
     }
 

@@ -81,7 +81,7 @@ pub(crate) fn serve(py: Python<'_>, root: PathBuf, address: &str, token: &Token,
     // A folder that does not exist is the usual `FileNotFoundError`.
     py.import("os")?.call_method1("listdir", (&root,))?;
     let root: PathBuf = root.extract()?;
-    let config = ListenConfig::new(config::address(address)?, config::sessions(token, rails)?);
+    let config = ListenConfig::new(config::address(address)?, config::sessions(token, rails, None)?);
     let (stop, text) = (Stop::new(), config.address.to_string());
     let server = Rust::new(config, root).stopped_by(stop.clone());
     let (tell, ready) = oneshot::channel();

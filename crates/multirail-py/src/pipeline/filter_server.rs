@@ -20,7 +20,7 @@ pub(super) const KIND: &str = "python";
 pub(crate) fn serve_filter(py: Python<'_>, address: &str, token: &Token, function: Py<PyAny>) -> PyResult<String> {
     // A fork after this is refused.
     runtime::handle(py)?;
-    let config = config::sessions(token, "")?;
+    let config = config::sessions(token, "", None)?;
     let listen = ListenConfig::new(config::address(address)?, config.clone());
     let function = Arc::new(function);
     let filters = Filters::none().with(KIND, move |_, _| {

@@ -65,7 +65,7 @@ pub(crate) fn start_run(
     host_timeout: f64,
 ) -> PyResult<Run> {
     runtime::handle(py)?;
-    let mut group = Group::new(config::sessions(token, "")?);
+    let mut group = Group::new(config::sessions(token, "", None)?);
     group.limit_bytes(limit_bytes);
     if let Some(timeout) = config::seconds(Some(host_timeout))? {
         group.host_timeout(timeout);
