@@ -6,7 +6,7 @@ BIN := target/release/multirail
 READY = target/ready
 
 .DEFAULT_GOAL := build
-.PHONY: setup build demo wheel wheels test test-ucx regress copies flood bench experiments check fuzz clean
+.PHONY: setup build demo wheel wheels test test-ucx test-torch test-ray regress copies flood bench experiments check fuzz clean
 
 setup: $(READY)/base
 
@@ -28,6 +28,10 @@ test: $(READY)/base $(READY)/wheel
 # Edges over UCX: a cargo feature, so that nothing else needs its libraries.
 test-ucx: $(READY)/ucx
 	cargo test --locked -p multirail --features ucx --lib -- bench::curve
+
+# The PyTorch backend, and pipelines on Ray: each installs its package (PyTorch: some GB) in an environment of its own.
+test-torch test-ray: $(READY)/base $(READY)/wheel
+	@scripts/$@
 
 # The package for Python, with the command in it, in target/wheels/.
 wheel: build $(READY)/wheel
