@@ -29,6 +29,8 @@ mod pieces;
 mod plan;
 mod queue;
 mod receive;
+mod request;
+mod scope;
 mod send;
 mod sink;
 mod source;
@@ -41,16 +43,13 @@ pub use multirail_tree::filter::Rule;
 pub use multirail_tree::part::PART_SUFFIX;
 pub use multirail_tree::report::{Cause, Failure, MAX_LIST_BYTES, MAX_NAMED, Progress, Report, Side, Skipped};
 pub use options::{OnChange, Options};
+pub use request::FILES;
 pub use wire::Change;
-// For the fuzz target `items`.
-#[doc(hidden)]
-pub use wire::read_any;
 
 use multirail_net::permissions::{Permissions, Right};
-use multirail_net::protocol::ProtocolName;
 use multirail_net::quota::Quota;
 use multirail_net::record::Notes;
-use multirail_net::request::{self, Request};
+use multirail_net::request::{Request, send_request};
 use multirail_net::router::{Answering, Next, ProtocolHandler};
 use multirail_net::{Error, Session};
 use multirail_tree::filter::Filter;
@@ -60,8 +59,9 @@ use multirail_tree::target::{Expected, Target, put_target, shape};
 use multirail_tree::{names, notes};
 use options::Terms;
 use receive::Incoming;
+use request::{FilesRequest, GetRequest, PutRequest};
+use scope::Scope;
 use send::{Order, send_all};
-use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,37 +83,6 @@ pub enum CopyError {
     /// The sources cannot be copied together.
     #[error("{0}")]
     Sources(String),
-}
-
-/// The name of the protocol that copies files.
-pub const FILES: ProtocolName = ProtocolName::new("files");
-
-/// What a client asks for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-enum FilesRequest {
-    /// Receive files.
-    Put(PutRequest),
-    /// Send files.
-    Get(GetRequest),
-    /// Look at files, or change entries.
-    Browse(browse::BrowseRequest),
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct PutRequest {
-    destination: Vec<u8>,
-    several: bool,
-    sync: bool,
-    terms: Terms,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct GetRequest {
-    sources: Vec<Vec<u8>>,
-    terms: Terms,
-    strategy: Option<(String, u32)>,
-    /// Whether the content yields to other traffic.
-    background: bool,
 }
 
 /// Copies `sources` of this host to `destination` below the root that the server serves (no leading
@@ -155,7 +124,7 @@ async fn put_order(session: &mut Session, order: &Order, destination: &Path, syn
     let destination = names::bytes(destination).to_vec();
     let several = order.sources.len() > 1;
     let request = PutRequest { destination, several, sync, terms: order.terms.clone() };
-    request::send_request(session, FILES, &FilesRequest::Put(request)).await?;
+    send_request(session, FILES, &FilesRequest::Put(request)).await?;
     let reply = send::receive_reply(session.split().1).await?;
     if let Some(why) = reply.refused {
         return Err(CopyError::Refused(why));
@@ -198,7 +167,7 @@ pub async fn get(
         options.server_strategy.map(|(strategy, fragment_bytes)| (strategy.name().to_owned(), fragment_bytes));
     let background = options.server_background;
     let request = GetRequest { sources, terms: terms.clone(), strategy, background };
-    request::send_request(session, FILES, &FilesRequest::Get(request)).await?;
+    send_request(session, FILES, &FilesRequest::Get(request)).await?;
     let order = receive::Order {
         terms,
         filter,
@@ -217,16 +186,6 @@ pub struct FilesHandler {
     scope: Scope,
 }
 
-/// Which paths clients can name.
-#[derive(Debug)]
-enum Scope {
-    /// Those below this folder.
-    Below(PathBuf),
-    /// Those that the user of this process can name: relative to its working directory, or
-    /// absolute.
-    User,
-}
-
 impl FilesHandler {
     /// Copies to and from the folder `root`, and nothing outside of it.
     pub fn new(root: PathBuf) -> Self {
@@ -239,6 +198,13 @@ impl FilesHandler {
     pub fn as_user() -> Self {
         Self { scope: Scope::User }
     }
+}
+
+/// Reads arbitrary bytes as messages: for the fuzz target `items`.
+#[doc(hidden)]
+pub fn read_any(bytes: &[u8]) {
+    wire::read_any(bytes);
+    browse::read_any(bytes);
 }
 
 /// Removes what killed servers left below the served folder `root`. A server calls it when it starts.
@@ -296,7 +262,7 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
     });
     match target {
         Ok((reserved, target)) => {
-            request::send(session, &Reply::default()).await?;
+            multirail_net::request::send(session, &Reply::default()).await?;
             let (progress, sender) = (Arc::default(), Side::Client);
             let order = receive::Order { terms, filter, sync, sender, progress, on_change: None, permissions };
             let received = Incoming::new(session, target, order).run().await;
@@ -310,7 +276,7 @@ async fn serve_put(session: &mut Session, scope: &Scope, request: PutRequest, no
         }
         Err(why) => {
             notes.refused(&why);
-            request::send(session, &Reply { refused: Some(why), ..Reply::default() }).await
+            multirail_net::request::send(session, &Reply { refused: Some(why), ..Reply::default() }).await
         }
     }
 }

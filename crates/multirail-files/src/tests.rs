@@ -90,7 +90,7 @@ fn put_tampered(temp: &Temp, size: usize, times: u32) -> Report {
         progress: Arc::default(),
         tamper: flip(times),
     };
-    let serve = async |session: &mut Session| match request::receive_request(session).await?.parse()? {
+    let serve = async |session: &mut Session| match multirail_net::request::receive_request(session).await?.parse()? {
         FilesRequest::Put(request) => {
             serve_put(session, &Scope::Below(temp.0.join("to")), request, &Notes::default()).await
         }
@@ -112,7 +112,7 @@ fn get_tampered(temp: &Temp, size: usize, times: u32) -> Report {
         tamper: flip(times),
     };
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         send_all(session, &order).await.map(drop)
     };
     let to = temp.0.join("to");
@@ -150,7 +150,7 @@ fn a_directory_keeps_its_time_when_a_file_in_it_is_sent_again() {
         progress: Arc::default(),
         tamper: flip(1),
     };
-    let serve = async |session: &mut Session| match request::receive_request(session).await?.parse()? {
+    let serve = async |session: &mut Session| match multirail_net::request::receive_request(session).await?.parse()? {
         FilesRequest::Put(request) => {
             serve_put(session, &Scope::Below(temp.0.join("to")), request, &Notes::default()).await
         }
@@ -180,7 +180,7 @@ fn a_file_corrupted_twice_does_not_get_its_name() {
 /// A server that answers a request for `asked` with these items.
 fn get_from_liar(temp: &Temp, asked: &str, recursive: bool, items: &[Item<'_>]) -> Report {
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         let mut batch = Batch::default();
         for item in items.iter().chain([&Item::Finish]) {
             assert!(batch.push(item)?);
@@ -234,7 +234,7 @@ fn a_file_of_another_length_than_announced_ends_the_session() {
     for (announced_bytes, sent) in [(10u64, &[20usize][..]), (10, &[100_000]), (0, &[1]), (100_000, &[20, 99_981])] {
         let temp = Temp::new();
         let serve = async |session: &mut Session| {
-            request::receive_request(session).await?;
+            multirail_net::request::receive_request(session).await?;
             let mut batch = Batch::default();
             let total_bytes = announced_bytes;
             let item =
@@ -282,7 +282,7 @@ fn invalid_batches_end_the_session() {
     ] {
         let temp = Temp::new();
         let serve = async |session: &mut Session| {
-            request::receive_request(session).await?;
+            multirail_net::request::receive_request(session).await?;
             session.send(&bytes).await
         };
         let to = temp.0.join("to");

@@ -3,11 +3,13 @@
 //! A session carries one call at a time. A call that fails with [`BrowseError::Refused`] leaves the session usable for the
 //! next one.
 
+pub(super) mod ask;
 mod serve;
 
 pub(super) use serve::serve;
 
-use super::{FILES, FilesRequest};
+use crate::request::{FILES, FilesRequest};
+use ask::BrowseRequest;
 use multirail_net::payload::VecSink;
 use multirail_net::{Error, Session, request};
 use multirail_tree::names;
@@ -26,21 +28,6 @@ const PAGE_BYTES: usize = 48 << 10;
 const CONTENT: u8 = 0;
 /// The first byte of a message with a [`Refusal`].
 const REFUSED: u8 = 1;
-
-/// What a client asks for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum BrowseRequest {
-    /// Answered with an [`Entry`].
-    Stat { path: Vec<u8> },
-    /// Answered with [`Page`]s.
-    List { path: Vec<u8> },
-    /// Answered with the length of what follows, and with that in pieces.
-    Read { path: Vec<u8>, start: u64, length: u64 },
-    /// Answered with nothing.
-    MakeDir { path: Vec<u8> },
-    /// Answered with nothing.
-    Remove { path: Vec<u8>, recursive: bool },
-}
 
 type Answer<T> = Result<T, Refusal>;
 

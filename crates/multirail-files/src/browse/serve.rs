@@ -1,9 +1,8 @@
 //! The server's half.
 
-use super::{
-    Answer, BrowseRequest, CONTENT, Entry, EntryKind, PAGE_BYTES, PIECE_BYTES, Page, REFUSED, Refusal, RefusalKind,
-};
-use crate::Scope;
+use super::ask::BrowseRequest;
+use super::{Answer, CONTENT, Entry, EntryKind, PAGE_BYTES, PIECE_BYTES, Page, REFUSED, Refusal, RefusalKind};
+use crate::scope::Scope;
 use multirail_net::permissions::{Permissions, Right};
 use multirail_net::quota::Quota;
 use multirail_net::record::Notes;

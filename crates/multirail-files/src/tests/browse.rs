@@ -1,9 +1,8 @@
 //! Looking at the served folder and changing entries, with clients and servers that break the rules.
 
 use super::*;
-use crate::browse::{
-    BrowseError, BrowseRequest, Entry, EntryKind, Refusal, RefusalKind, list, make_dir, read, remove, stat,
-};
+use crate::browse::ask::BrowseRequest;
+use crate::browse::{BrowseError, Entry, EntryKind, Refusal, RefusalKind, list, make_dir, read, remove, stat};
 use multirail_net::payload::VecSink;
 use proptest::prelude::*;
 use std::os::unix::fs::symlink;
@@ -16,7 +15,7 @@ fn browse<T>(temp: &Temp, permissions: &str, client: impl AsyncFnOnce(&mut Sessi
     };
     let scope = Scope::Below(temp.0.join("from"));
     let serve = async |session: &mut Session| loop {
-        match request::receive_request(session).await {
+        match multirail_net::request::receive_request(session).await {
             Ok(request) => {
                 let FilesRequest::Browse(request) = request.parse()? else { panic!("another request") };
                 crate::browse::serve(session, (&scope, &permissions), request, &Notes::default()).await?;
@@ -190,8 +189,8 @@ fn a_file_that_shrinks_while_it_is_read_is_refused() {
     std::fs::write(&path, vec![7; 12 << 20]).unwrap();
     browse(&temp, "", async |session| {
         let asked = BrowseRequest::Read { path: b"file".to_vec(), start: 0, length: 12 << 20 };
-        request::send_request(session, FILES, &FilesRequest::Browse(asked)).await.unwrap();
-        let length = request::receive::<Result<u64, Refusal>>(session).await.unwrap().unwrap();
+        multirail_net::request::send_request(session, FILES, &FilesRequest::Browse(asked)).await.unwrap();
+        let length = multirail_net::request::receive::<Result<u64, Refusal>>(session).await.unwrap().unwrap();
         assert_eq!(length, 12 << 20);
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1).unwrap();
         let mut sink = VecSink::new(16 << 20);
@@ -211,7 +210,7 @@ fn a_file_that_shrinks_while_it_is_read_is_refused() {
 /// What a client makes of a server that sends these bodies as the answer.
 fn answered<T>(bodies: &[Vec<u8>], client: impl AsyncFnOnce(&mut Session) -> Result<T, BrowseError>) -> String {
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         for body in bodies {
             session.send(body).await?;
         }

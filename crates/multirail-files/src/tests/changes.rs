@@ -34,12 +34,13 @@ fn a_change_is_found_though_the_modification_time_is_set_back() {
             progress: Arc::default(),
             tamper: writer(from.clone(), times),
         };
-        let serve = async |session: &mut Session| match request::receive_request(session).await?.parse()? {
-            FilesRequest::Put(request) => {
-                serve_put(session, &Scope::Below(temp.0.join("to")), request, &Notes::default()).await
-            }
-            other => panic!("{other:?}"),
-        };
+        let serve =
+            async |session: &mut Session| match multirail_net::request::receive_request(session).await?.parse()? {
+                FilesRequest::Put(request) => {
+                    serve_put(session, &Scope::Below(temp.0.join("to")), request, &Notes::default()).await
+                }
+                other => panic!("{other:?}"),
+            };
         let put = async |session: &mut Session| put_order(session, &order, Path::new(""), false).await.unwrap();
         let report = with_session(serve, put);
         assert_eq!(

@@ -20,7 +20,7 @@ fn an_announced_file_takes_no_room_before_it_arrives() {
     let to = temp.0.join("to");
     let meta = Meta { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         let mut batch = Batch::default();
         assert!(batch.push(&Item::Large {
             path: b"a",
@@ -52,7 +52,7 @@ fn a_file_without_room_is_refused_before_it_is_sent() {
     let to = temp.0.join("to");
     let meta = Meta { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         let mut batch = Batch::default();
         assert!(batch.push(&Item::Large {
             path: b"a",
@@ -94,7 +94,7 @@ fn a_report_of_many_long_paths_stays_short() {
         }
     };
     let serve = async |session: &mut Session| {
-        request::receive_request(session).await?;
+        multirail_net::request::receive_request(session).await?;
         let mut batch = Batch::default();
         for item in 0..ITEMS {
             assert!(items(&mut batch, item)?);

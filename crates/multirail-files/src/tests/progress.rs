@@ -30,11 +30,11 @@ fn progress_does_not_count_what_only_the_kernels_have() {
         let order = order(&temp.0.join("from"), &progress);
         let checked = tokio::sync::Notify::new();
         let serve = async |session: &mut Session| {
-            request::receive_request(session).await?;
-            request::send(session, &Reply::default()).await?;
+            multirail_net::request::receive_request(session).await?;
+            multirail_net::request::send(session, &Reply::default()).await?;
             if files == 1 {
                 session.recv_into(&mut VecSink::new(BATCH_BYTES as u64)).await?;
-                request::send(session, &Reply { go: true, ..Reply::default() }).await?;
+                multirail_net::request::send(session, &Reply { go: true, ..Reply::default() }).await?;
             }
             // The client fills the buffers of the kernels meanwhile.
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -62,7 +62,7 @@ fn progress_ends_with_all_files_and_bytes() {
     }
     let progress = Arc::<Progress>::default();
     let order = order(&temp.0.join("from"), &progress);
-    let serve = async |session: &mut Session| match request::receive_request(session).await?.parse()? {
+    let serve = async |session: &mut Session| match multirail_net::request::receive_request(session).await?.parse()? {
         FilesRequest::Put(request) => {
             serve_put(session, &Scope::Below(temp.0.join("to")), request, &Notes::default()).await
         }

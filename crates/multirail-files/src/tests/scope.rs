@@ -27,7 +27,7 @@ fn a_server_for_its_own_user_takes_every_path_of_the_user() {
 }
 
 async fn answer(session: &mut Session) -> Result<(), Error> {
-    match request::receive_request(session).await?.parse()? {
+    match multirail_net::request::receive_request(session).await?.parse()? {
         FilesRequest::Put(request) => serve_put(session, &Scope::User, request, &Notes::default()).await,
         FilesRequest::Get(request) => serve_get(session, &Scope::User, request, &Notes::default()).await,
         FilesRequest::Browse(request) => {

@@ -187,7 +187,7 @@ fn any_sequence_of_items_is_stored_whole_or_refused() {
         let temp = Temp::new();
         let (ended, sent) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
         let serve = async |session: &mut Session| {
-            request::receive_request(session).await?;
+            multirail_net::request::receive_request(session).await?;
             let (sender, receiver) = session.split();
             let send_all = async {
                 for step in &sequence.steps {
