@@ -1,7 +1,9 @@
 """Arrays of NumPy from this process to another: `channel LINE BYTES SECONDS`."""
 
+import atexit
 import json
 import multiprocessing
+import shutil
 import sys
 import tempfile
 import time
@@ -18,6 +20,13 @@ RAY_WINDOW = 32
 def touch(array):
     """Writes to each page."""
     array[::PAGE_BYTES] = 1
+
+
+def folder_of(prefix):
+    """A folder in memory, which is removed when the program ends."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir="/dev/shm")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def look(array):
@@ -111,7 +120,7 @@ def received(pull):
 def with_zeromq(array):
     import zmq
 
-    folder = tempfile.mkdtemp(prefix="zeromq-", dir="/dev/shm")
+    folder = folder_of("zeromq-")
     there, back = (f"ipc://{folder}/{name}" for name in ("there", "back"))
     context = zmq.Context()
     pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
@@ -138,7 +147,7 @@ def with_ray(array):
         logging_level="ERROR",
         log_to_driver=False,
         object_store_memory=1 << 30,
-        _temp_dir=tempfile.mkdtemp(prefix="ray-", dir="/dev/shm"),
+        _temp_dir=folder_of("ray-"),
     )
 
     @ray.remote
