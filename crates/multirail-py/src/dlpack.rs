@@ -49,7 +49,7 @@ pub(crate) struct Memory {
     pub(crate) start: *mut u8,
     pub(crate) length: usize,
     pub(crate) is_read_only: bool,
-    /// As long as it exists and nobody takes the tensor out of it, it owns the tensor.
+    /// It owns the tensor as long as it exists, unless a consumer takes the tensor out of it.
     pub(crate) owner: Py<PyAny>,
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a waiting thread does not look for signals. Ctrl-C shall work within 0.2 s.
+/// How long a waiting thread does not look for signals. Ctrl-C must end a call within 0.2 s.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// Makes the result of finished work, as an object or an exception.

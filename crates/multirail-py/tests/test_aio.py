@@ -59,7 +59,7 @@ class Aio(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_send_that_is_cancelled_in_the_middle_ends_the_session(self):
         one, other = await pair()
-        # Nobody receives it, so that it stays in the middle.
+        # The peer does not receive it, so that it stays in the middle.
         sending = asyncio.create_task(one.send(bytes(64 << 20)))
         await asyncio.sleep(0.1)
         sending.cancel()
