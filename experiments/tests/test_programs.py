@@ -11,8 +11,8 @@ from multirail_experiments.paths import HOME
 from multirail_experiments.programs.lines import LINES, MPTCP, PLAIN, REQUIRE, RUN, prefixed
 from multirail_experiments.programs.loads.iperf3 import moved_bytes
 from multirail_experiments.programs.loads.redis import table
-from multirail_experiments.programs.measure import row
 from multirail_experiments.programs.results import by_network, ratio
+from multirail_experiments.rounds import row
 
 PLAN = tomllib.loads((HOME / "peers/programs/plan.toml").read_text())
 PLOT = load_plot(HOME / "peers/programs/plot.py")
