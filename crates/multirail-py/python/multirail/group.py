@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from multirail import _state
-from multirail._mesh import own_host, token_of_environment
 from multirail._multirail import (
     VERSION,
     Broadcaster,
@@ -23,6 +22,7 @@ from multirail._multirail import (
     connect,
     listen,
 )
+from multirail._ranks import LOST_AFTER_S, own_host, token_of_environment
 from multirail.errors import Closed, Lost, MultirailError, Refused
 
 # Seconds in which all ranks must have called the constructor, or the same operation.
@@ -31,8 +31,6 @@ TIMEOUT_S = 300.0
 LIMIT_BYTES = 64 << 30
 # The longest message of the ranks to rank 0.
 CONTROL_BYTES = 1 << 20
-# A rank that is lost is noticed within 5 s.
-LOST_AFTER_S = 3.0
 
 
 class Group:

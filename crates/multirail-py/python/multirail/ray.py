@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import ray
 from ray import cloudpickle
 
-from multirail import _child, _transfer, pipeline
+from multirail import _child, _ray_objects, pipeline
+from multirail._ray_objects import Ref, get, release
 from multirail._start import Job, Worker, checked_address
-from multirail._transfer import Ref, get, release
 
 __all__ = ["Pipeline", "Ref", "get", "put", "release"]
 
@@ -23,7 +23,7 @@ def put(value: Any) -> Ref:
     The value is not copied, and must not change meanwhile. The reference is small, and can be an
     argument or a result of tasks and actors. Those who have it can fetch the value.
     """
-    return _transfer.put(value, ray.util.get_node_ip_address())
+    return _ray_objects.put(value, ray.util.get_node_ip_address())
 
 
 class Pipeline(pipeline.Pipeline):

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from multirail import _state
-from multirail._mesh import own_host, token_of_environment
 from multirail._multirail import (
     VERSION,
     Broadcaster,
@@ -30,8 +29,9 @@ from multirail._multirail import (
     connect,
     listen,
 )
+from multirail._ranks import LOST_AFTER_S, own_host, token_of_environment
 from multirail.errors import Closed, MultirailError, Timeout
-from multirail.group import CONTROL_BYTES, LIMIT_BYTES, LOST_AFTER_S
+from multirail.group import CONTROL_BYTES, LIMIT_BYTES
 
 # Seconds in which a subscriber must say who it is.
 HELLO_S = 10.0
