@@ -31,7 +31,7 @@ test-ucx: $(READY)/ucx
 
 # The PyTorch backend, and pipelines on Ray: each installs its package (PyTorch: some GB) in an environment of its own.
 test-torch test-ray: $(READY)/base $(READY)/wheel
-	@scripts/$@
+	@scripts/test-wheel $(@:test-%=%)
 
 # The package for Python, with the command in it, in target/wheels/.
 wheel: build $(READY)/wheel
