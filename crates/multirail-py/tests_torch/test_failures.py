@@ -9,6 +9,7 @@ import multirail as mr
 import ranks
 import torch
 import torch.distributed as dist
+from multirail import _mesh
 
 
 def dies(rank, size, length):
@@ -94,7 +95,7 @@ def messages(rank, size):
 
 
 def versions(rank, size):
-    mr.__version__ = f"{rank}.0"
+    _mesh.VERSION = f"{rank}.0"
     try:
         dist.new_group(backend="multirail")
     except mr.MultirailError as error:

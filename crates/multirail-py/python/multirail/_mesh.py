@@ -51,6 +51,7 @@ class Mesh:
         self.waiting = 0
         self._token = token or token_of_environment()
         self._sessions: dict[tuple[str, int], Session] = {}
+        self._connecting: set[tuple[str, int]] = set()
         self._changed = threading.Condition()
         self._failed: MultirailError | None = None
         self._closed = threading.Event()
@@ -110,11 +111,17 @@ class Mesh:
         key = purpose, peer
         if (session := self._sessions.get(key)) is not None:
             return session
-        if peer < self.rank:
-            session = self._connect(peer, purpose, timeout_s)
-            with self._changed:
-                self._raise_if_failed()
-                return self._sessions.setdefault(key, session)
+        if peer < self.rank and self._claim(key):
+            try:
+                session = self._connect(peer, purpose, timeout_s)
+                with self._changed:
+                    self._raise_if_failed()
+                    self._sessions[key] = session
+                return session
+            finally:
+                with self._changed:
+                    self._connecting.discard(key)
+                    self._changed.notify_all()
         end = time.monotonic() + timeout_s
         with self._changed:
             while key not in self._sessions:
@@ -124,6 +131,14 @@ class Mesh:
                 if time.monotonic() > end:
                     raise Timeout(f"{self.name(peer)} has not connected in time", self.host(peer))
             return self._sessions[key]
+
+    def _claim(self, key: tuple[str, int]) -> bool:
+        """Whether the calling thread is to connect. Of two sessions the peer would end one."""
+        with self._changed:
+            if key in self._sessions or key in self._connecting:
+                return False
+            self._connecting.add(key)
+            return True
 
     def _connect(self, peer: int, purpose: str, timeout_s: float) -> Session:
         try:
