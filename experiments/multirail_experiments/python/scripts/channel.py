@@ -3,6 +3,7 @@
 import atexit
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,8 @@ import numpy as np
 # The first arrays find out how long one takes.
 FEW = 50
 PAGE_BYTES = 4096
+# A folder must be gone in so many looks in turn, 0.1 s apart.
+REMOVAL_TRIES, QUIET_LOOKS = 100, 10
 # Tasks of Ray that have no answer yet.
 RAY_WINDOW = 32
 
@@ -25,8 +28,19 @@ def touch(array):
 def folder_of(prefix):
     """A folder in memory, which is removed when the program ends."""
     folder = tempfile.mkdtemp(prefix=prefix, dir="/dev/shm")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(remove, folder)
     return folder
+
+
+def remove(folder):
+    """Removes a folder in which processes of Ray may still write as they end."""
+    looks = 0
+    for _ in range(REMOVAL_TRIES):
+        looks = 0 if os.path.exists(folder) else looks + 1
+        if looks == QUIET_LOOKS:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.1)
 
 
 def look(array):
