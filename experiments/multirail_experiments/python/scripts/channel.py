@@ -153,6 +153,8 @@ def with_zeromq(array):
 
 
 def with_ray(array):
+    # Before the import, so that it is removed after Ray has ended its processes.
+    folder = folder_of("ray-")
     import ray
 
     ray.init(
@@ -161,7 +163,7 @@ def with_ray(array):
         logging_level="ERROR",
         log_to_driver=False,
         object_store_memory=1 << 30,
-        _temp_dir=folder_of("ray-"),
+        _temp_dir=folder,
     )
 
     @ray.remote
