@@ -41,12 +41,29 @@ impl Sender {
     ///
     /// Not cancel-safe: dropping the future in the middle of a longer message ends the session.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        let copy = (message.len() as u64 <= COPY_LIMIT_BYTES).then(|| {
-            let mut copy = self.shared.lock().machine.buffer(message.len());
-            copy.extend_from_slice(message);
-            copy
-        });
-        self.drive(&mut SliceSource(message), copy, 1).await
+        if message.len() as u64 <= COPY_LIMIT_BYTES {
+            return self.send_copied(message).await;
+        }
+        self.drive(&mut SliceSource(message), None, 1).await
+    }
+
+    /// Sends one message of any length as [`Sender::send`] does a short one: copies it, and returns
+    /// without waiting for the peer. The rails do not become idle between two messages.
+    ///
+    /// At most [`WINDOW_BYTES`](super::WINDOW_BYTES) of copies, or one message that is longer, are
+    /// under way; then this waits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Sender::send`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: if the future is dropped, the message is sent, or not begun.
+    pub async fn send_copied(&mut self, message: &[u8]) -> Result<()> {
+        let mut copy = self.shared.lock().machine.buffer(message.len());
+        copy.extend_from_slice(message);
+        self.drive(&mut SliceSource(message), Some(copy), 1).await
     }
 
     /// Sends one message from `source`, cut at multiples of `grain_bytes`; returns when the peer

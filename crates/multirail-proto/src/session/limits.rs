@@ -7,7 +7,8 @@
 /// confirmed it: with several channels, a copy would cost more than the half round trip.
 pub const COPY_LIMIT_BYTES: u64 = 64 << 10;
 
-/// At most 4 MiB are copied and not confirmed. Sending waits at this limit.
+/// At most 4 MiB are copied and not confirmed, or one message that is longer. Sending waits at this
+/// limit.
 ///
 /// This is also the most that the peer must keep of messages that overtook an earlier one. It
 /// covers 100 Mbit/s over a round trip of 300 ms.

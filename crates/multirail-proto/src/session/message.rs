@@ -4,13 +4,13 @@ use super::limits::{COPY_LIMIT_BYTES, MAX_HELD_MESSAGES, WINDOW_BYTES};
 use super::serial::serial_less;
 use crate::striping::{Channel, Striping};
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Buffers of confirmed copies that are kept for later ones. The allocator would return the memory
 /// to the system each time, and the system would provide it page by page.
 const MAX_SPARES: usize = 16;
-/// Copies shorter than this get a buffer from the allocator.
-const MIN_SPARE_BYTES: usize = 16 << 10;
+/// Copies of other lengths get a buffer from the allocator.
+const SPARE_BYTES: RangeInclusive<usize> = 16 << 10..=COPY_LIMIT_BYTES as usize;
 
 /// One message on its way.
 #[derive(Debug)]
@@ -119,12 +119,12 @@ impl Messages {
 
     /// An empty buffer for the copy of a message of `bytes`.
     pub(super) fn buffer(&mut self, bytes: usize) -> Vec<u8> {
-        let spare = if bytes < MIN_SPARE_BYTES { None } else { self.spares.pop() };
+        let spare = if SPARE_BYTES.contains(&bytes) { self.spares.pop() } else { None };
         spare.unwrap_or_else(|| Vec::with_capacity(bytes))
     }
 
     fn keep_spare(&mut self, confirmed: Outgoing) {
-        if let Some(mut copy) = confirmed.copy.filter(|c| c.capacity() >= MIN_SPARE_BYTES)
+        if let Some(mut copy) = confirmed.copy.filter(|c| SPARE_BYTES.contains(&c.capacity()))
             && self.spares.len() < MAX_SPARES
         {
             copy.clear();
@@ -158,11 +158,16 @@ mod tests {
     const VIEW: ChannelView =
         ChannelView { up: true, rate_bytes_s: 0.0, latency_us: 0.0, backlog_bytes: 0, max_run_bytes: u64::MAX };
 
+    /// Everything has a channel.
+    fn claimed(bytes: u64) -> Striping {
+        let mut striping = Striping::new(Strategy::Single, bytes, 1, &[VIEW]);
+        while let Next::Run(_) = striping.next(0, &[VIEW]) {}
+        striping
+    }
+
     /// Begins a copied message and claims all of it.
     fn hold(messages: &mut Messages, bytes: usize) {
-        let mut striping = Striping::new(Strategy::Single, bytes as u64, 1, &[VIEW]);
-        while let Next::Run(_) = striping.next(0, &[VIEW]) {}
-        messages.begin(bytes as u64, Some(vec![0; bytes]), striping, 1);
+        messages.begin(bytes as u64, Some(vec![0; bytes]), claimed(bytes as u64), 1);
         messages.current.as_mut().expect("current").begun = true;
         messages.hold_current();
         assert!(messages.current.is_none());
@@ -177,9 +182,20 @@ mod tests {
         assert!(messages.can_begin(COPY_LIMIT_BYTES));
         hold(&mut messages, 1);
         assert!(!messages.can_begin(COPY_LIMIT_BYTES) && messages.can_begin(COPY_LIMIT_BYTES - 1));
-        assert!(messages.can_begin(COPY_LIMIT_BYTES + 1), "it is not copied");
+        assert!(messages.can_begin(COPY_LIMIT_BYTES + 1), "it waits for the window after it has begun");
         messages.confirm_below(1);
         assert!(messages.can_begin(COPY_LIMIT_BYTES));
+    }
+
+    #[test]
+    fn a_copy_longer_than_the_window_is_the_only_one_under_way() {
+        let mut messages = Messages::default();
+        hold(&mut messages, 2 * WINDOW_BYTES as usize);
+        assert!(!messages.can_begin(1));
+        messages.begin(WINDOW_BYTES, Some(vec![0; WINDOW_BYTES as usize]), claimed(WINDOW_BYTES), 1);
+        assert!(!messages.window_is_open());
+        messages.confirm_below(1);
+        assert!(messages.window_is_open());
     }
 
     #[test]

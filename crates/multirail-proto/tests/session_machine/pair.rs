@@ -3,8 +3,7 @@
 
 use multirail_proto::rng::Rng;
 use multirail_proto::session::{
-    Action, COPY_LIMIT_BYTES, Machine, MachineConfig, PathInfo, Paths, Payload, ReceiveEnd, ReceiveStep, Redial, Role,
-    Time,
+    Action, Machine, MachineConfig, PathInfo, Paths, Payload, ReceiveEnd, ReceiveStep, Redial, Role, Time,
 };
 use multirail_proto::striping::Strategy;
 use std::collections::{HashMap, VecDeque};
@@ -225,12 +224,11 @@ impl Pair {
     }
 
     /// Begins a message if the window has room; whether it did.
-    pub fn send(&mut self, side: usize, total_bytes: u64, grain_bytes: u64) -> bool {
+    pub fn send(&mut self, side: usize, total_bytes: u64, copied: bool, grain_bytes: u64) -> bool {
         if !self.sides[side].machine.can_begin(total_bytes) {
             return false;
         }
         let message = self.sides[side].sent.len();
-        let copied = total_bytes <= COPY_LIMIT_BYTES;
         let copy = copied.then(|| message_bytes(side, message, 0, total_bytes as usize));
         let serial = self.call(side, |m, now, paths| m.begin_message(now, total_bytes, copy, grain_bytes, paths));
         assert_eq!(serial as usize, message);

@@ -3,6 +3,7 @@
 
 use super::pair::Pair;
 use multirail_proto::rng::Rng;
+use multirail_proto::session::COPY_LIMIT_BYTES;
 use multirail_proto::striping::Strategy;
 use multirail_testing::for_seeds;
 use std::time::Duration;
@@ -28,7 +29,8 @@ fn run(rng: &mut Rng, strategy: Strategy, trouble: Trouble) {
         match rng.below(20) {
             0..3 => {
                 let length = LENGTHS[rng.below(LENGTHS.len() as u64) as usize];
-                pair.send(side, length, 1 + rng.below(2) * 4095);
+                let copied = length <= COPY_LIMIT_BYTES || rng.below(2) == 0;
+                pair.send(side, length, copied, 1 + rng.below(2) * 4095);
             }
             3..8 => pair.transmit(side, rng),
             8..11 => pair.deliver(rng),
