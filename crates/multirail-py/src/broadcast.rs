@@ -27,7 +27,7 @@ pub(crate) struct Asked {
 }
 
 fn broadcasting(py: Python<'_>, asked: Asked) -> PyResult<(Work, Counters)> {
-    runtime::handle(py)?;
+    runtime::get(py)?;
     let Asked { source, destination, hosts, token, rails, recursive } = asked;
     let wrong = |why: String| PyValueError::new_err(format!("hosts: {why}"));
     let entries = parse_list(&hosts.join(",")).map_err(|why| wrong(why.to_string()))?;

@@ -29,7 +29,7 @@ pub(crate) struct Asked {
 }
 
 fn copying(py: Python<'_>, asked: Asked) -> PyResult<(Work, Counters)> {
-    runtime::handle(py)?;
+    runtime::get(py)?;
     let Asked { host, upload, sources, destination, token, rails, recursive, checksum } = asked;
     let config = config::sessions(&token, &rails, None)?;
     let host = config::host(&host);

@@ -138,7 +138,7 @@ fn described<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>
 
 impl Folder {
     fn call(&self, py: Python<'_>, path: PathBuf, call: Call) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let parts = (*self.parts).clone();
         let work: Work = Box::pin(async move {
             let answer = parts.run(&path, &call).await;
@@ -164,7 +164,7 @@ impl Folder {
     #[new]
     #[pyo3(signature = (host, *, token, rails = ""))]
     fn new(py: Python<'_>, host: &str, token: &Token, rails: &str) -> PyResult<Self> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let parts =
             Parts { host: config::host(host), config: config::sessions(token, rails, None)?, idle: Mutex::default() };
         Ok(Self { parts: OfProcess::new(Arc::new(parts)) })

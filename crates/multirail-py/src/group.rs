@@ -87,7 +87,7 @@ impl Broadcaster {
     /// Broadcasts the bytes of objects one after another. Returns each host's address with None, or with why it does not
     /// have the data.
     fn broadcast(&self, py: Python<'_>, parts: Vec<Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let views = parts.iter().map(View::read_only).collect::<PyResult<Vec<_>>>()?;
         let total: usize = views.iter().map(|view| view.bytes().len()).sum();
         let mut data = Vec::new();
@@ -115,7 +115,7 @@ impl Broadcaster {
 
     /// Tells all hosts that no broadcast follows.
     fn end(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let group = (*self.group).clone();
         wait(
             py,
@@ -175,7 +175,7 @@ impl BroadcastReceiver {
     /// raised.
     #[pyo3(signature = (*, timeout = None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let limit = config::seconds(timeout)?;
         let parts = (*self.parts).clone();
         wait(
@@ -204,7 +204,7 @@ impl BroadcastReceiver {
 
     /// Stops listening. Calls of `next` in other threads raise Closed.
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let parts = (*self.parts).clone();
         wait(
             py,

@@ -26,7 +26,7 @@ struct Parts {
 
 impl Listener {
     fn accepting(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Work> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let limit = config::seconds(timeout)?;
         let parts = (*self.parts).clone();
         Ok(Box::pin(async move {
@@ -47,7 +47,7 @@ impl Listener {
     }
 
     fn closing(&self, py: Python<'_>) -> PyResult<Work> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let parts = (*self.parts).clone();
         Ok(Box::pin(async move {
             parts.closing.begin();

@@ -43,7 +43,7 @@ impl Server {
 
     /// Stop serving. Clients get no further answers; requests that run may go on, and are waited for, at most 5 s.
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let parts = (*self.parts).clone();
         let work: Work = Box::pin(async move {
             parts.stop.stop(REQUESTS_WITHIN);
@@ -76,7 +76,7 @@ impl Server {
 #[pyfunction]
 #[pyo3(signature = (root, address = ":7717", *, token, rails = ""))]
 pub(crate) fn serve(py: Python<'_>, root: PathBuf, address: &str, token: &Token, rails: &str) -> PyResult<Py<PyAny>> {
-    runtime::handle(py)?;
+    runtime::get(py)?;
     let root = py.import("os")?.getattr("path")?.call_method("realpath", (root,), None)?;
     // A folder that does not exist is the usual `FileNotFoundError`.
     py.import("os")?.call_method1("listdir", (&root,))?;

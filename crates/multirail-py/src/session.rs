@@ -145,7 +145,7 @@ impl Session {
 
     /// The parts, in the process that made the session.
     pub(crate) fn parts(&self, py: Python<'_>) -> PyResult<Arc<Parts>> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         Ok((*self.parts).clone())
     }
 

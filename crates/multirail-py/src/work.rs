@@ -7,8 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a waiting thread does not look for signals. Ctrl-C must end a call within 0.2 s.
 const SLICE: Duration = Duration::from_millis(50);
@@ -29,48 +28,14 @@ pub(crate) fn wait_and_tell(
     mut work: Work,
     mut tell: impl FnMut(Python<'_>) -> PyResult<()>,
 ) -> PyResult<Py<PyAny>> {
-    let handle = runtime::handle(py)?;
+    let runtime = runtime::get(py)?;
     loop {
-        let done = py.detach(|| {
-            let _entered = handle.enter();
-            poll_for(&mut work, SLICE)
-        });
-        if let Some(finish) = done {
+        let done = py.detach(|| runtime.block_on(async { tokio::time::timeout(SLICE, &mut work).await }));
+        if let Ok(finish) = done {
             return finish(py);
         }
         py.check_signals()?;
         tell(py)?;
-    }
-}
-
-/// Polls in this thread, and sleeps between the polls, until the work is done or the time is over.
-fn poll_for(work: &mut Work, time: Duration) -> Option<Finish> {
-    thread_local!(static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current()))));
-    WAKER.with(|waker| {
-        let mut cx = Context::from_waker(waker);
-        let mut end = None;
-        loop {
-            if let Poll::Ready(finish) = work.as_mut().poll(&mut cx) {
-                return Some(finish);
-            }
-            let now = Instant::now();
-            let end = *end.get_or_insert(now + time);
-            if now >= end {
-                return None;
-            }
-            std::thread::park_timeout(end - now);
-        }
-    })
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -151,10 +116,10 @@ impl Operation {
     /// Goes on with the work. Returns None while it is not done, then a tuple with its result. `wakeups` gets `number`
     /// when it is worth calling again.
     fn poll(&self, py: Python<'_>, wakeups: &Wakeups, number: u64) -> PyResult<Option<(Py<PyAny>,)>> {
-        let handle = runtime::handle(py)?;
+        let runtime = runtime::get(py)?;
         let waker = Waker::from(Arc::new(WakeLoop { queue: wakeups.inner.clone(), number }));
         let polled = py.detach(|| {
-            let _entered = handle.enter();
+            let _entered = runtime.enter();
             let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
             let polled = work.as_mut().map(|work| work.as_mut().poll(&mut Context::from_waker(&waker)));
             if let Some(Poll::Ready(_)) = polled {

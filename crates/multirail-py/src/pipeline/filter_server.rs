@@ -19,7 +19,7 @@ pub(super) const KIND: &str = "python";
 #[pyfunction]
 pub(crate) fn serve_filter(py: Python<'_>, address: &str, token: &Token, function: Py<PyAny>) -> PyResult<String> {
     // A fork after this is refused.
-    runtime::handle(py)?;
+    runtime::get(py)?;
     let config = config::sessions(token, "", None)?;
     let listen = ListenConfig::new(config::address(address)?, config.clone());
     let function = Arc::new(function);

@@ -64,7 +64,7 @@ pub(crate) fn start_run(
     limit_bytes: u64,
     host_timeout: f64,
 ) -> PyResult<Run> {
-    runtime::handle(py)?;
+    runtime::get(py)?;
     let mut group = Group::new(config::sessions(token, "", None)?);
     group.limit_bytes(limit_bytes);
     if let Some(timeout) = config::seconds(Some(host_timeout))? {
@@ -143,7 +143,7 @@ impl Run {
     /// The next result as `(tag, buffer)`, or at the end `(None, ending)`, where ending is None after a run without
     /// failures.
     fn next(&self, py: Python<'_>) -> PyResult<(Option<u64>, Py<PyAny>)> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         loop {
             // Another thread may wait for the next result, too, and needs the interpreter meanwhile.
             let item = py.detach(|| lock(&self.parts.items).as_ref().map(|items| items.recv_timeout(SLICE)));
@@ -167,7 +167,7 @@ impl Run {
 
     /// Ends the run early. It waits at most timeout seconds for the thread that takes the inputs.
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        runtime::handle(py)?;
+        runtime::get(py)?;
         let longest = config::seconds(Some(timeout))?.unwrap_or_default();
         py.detach(|| self.end(longest));
         Ok(())
