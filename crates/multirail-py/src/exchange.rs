@@ -6,6 +6,7 @@ use crate::session::{Parts, Session};
 use crate::view::View;
 use crate::work::{Finish, Work, wait};
 use multirail::Error;
+use multirail::session::WINDOW_BYTES;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,10 @@ use std::time::Duration;
 /// How long the other direction may go on after one has failed. The peer of that one is alive, and gets the message
 /// instead of a session that ends in the middle of it.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Long messages are sent in parts of this length, which sessions copy: a sender does not wait until the receiver has
+/// confirmed the part before, and the rails do not become idle between two steps. Two parts may be under way.
+const PART_BYTES: usize = WINDOW_BYTES as usize / 2;
 
 /// What happened in one direction.
 type Ended<T> = Option<Result<T, Error>>;
@@ -62,16 +67,36 @@ async fn send(to: Option<(Arc<Parts>, View)>) -> Result<(), Error> {
     let Some((parts, view)) = to else { return Ok(()) };
     let sent = async {
         let mut sender = parts.sender.lock().await;
-        sender.as_mut().ok_or(Error::Closed)?.send(view.bytes()).await
+        let sender = sender.as_mut().ok_or(Error::Closed)?;
+        let (first, more) = view.bytes().split_at(PART_BYTES.min(view.bytes().len()));
+        sender.send_copied(first).await?;
+        for part in more.chunks(PART_BYTES) {
+            sender.send_copied(part).await?;
+        }
+        Ok(())
     };
     parts.closing.or(sent).await
 }
 
+/// The length is less than that of the buffer if a part is shorter than it should be.
 async fn receive(source: Option<(Arc<Parts>, View)>) -> Result<usize, Error> {
     let Some((parts, mut view)) = source else { return Ok(0) };
     let received = async {
         let mut receiving = parts.receiver.lock().await;
-        receiving.as_mut().ok_or(Error::Closed)?.receiver.recv(view.bytes_mut()).await
+        let receiver = &mut receiving.as_mut().ok_or(Error::Closed)?.receiver;
+        let bytes = view.bytes_mut();
+        let (first, more) = bytes.split_at_mut(PART_BYTES.min(bytes.len()));
+        let mut length = receiver.recv(first).await?;
+        if length == first.len() {
+            for part in more.chunks_mut(PART_BYTES) {
+                let part_length = receiver.recv(part).await?;
+                length += part_length;
+                if part_length < part.len() {
+                    break;
+                }
+            }
+        }
+        Ok(length)
     };
     parts.closing.or(received).await
 }

@@ -11,11 +11,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from multirail._transfers import SMALL_BYTES, Transfers, memory
+from multirail._transfers import Transfers, memory
 
-# Rings and chains move this much at once: long enough that waiting for the receiver of each
-# segment is a small part of its time, short enough that adding and moving overlap.
+# Tensors of up to this length go over few hops.
+SHORT_BYTES = 128 << 10
+
+# Rings move this much at once, so that adding and moving overlap.
 SEGMENT_BYTES = 2 << 20
+# Chains move a tensor in this many segments: few of them are under way to the first rank alone.
+# They are not shorter than what a session sends at once.
+CHAIN_SEGMENTS = 16
+MIN_CHAIN_SEGMENT_BYTES = 64 << 10
 
 _NOTHING = memoryview(b"")
 _NO_ROOM = memoryview(bytearray())
@@ -59,7 +65,7 @@ class Collectives:
         """A binomial tree if the tensor is small, else a chain of all ranks from the root on."""
         data = memory(tensor)
         place = (self._rank - root) % self._size
-        if len(data) > SMALL_BYTES:
+        if len(data) > SHORT_BYTES:
             self._chain(data, place, root)
             return
         distance = 1
@@ -76,11 +82,12 @@ class Collectives:
         source = (self._rank - 1) % self._size if place > 0 else None
         to = (self._rank + 1) % self._size if place < self._size - 1 else None
         self._t.swap(to, _NOTHING, source, _NO_ROOM, said=len(data))
-        starts = [*range(0, len(data), SEGMENT_BYTES)]
+        length = _chain_segment_bytes(len(data))
+        starts = [*range(0, len(data), length)]
         # A segment is sent on while the next one comes.
         for step in range(len(starts) + 1):
-            out = data[starts[step - 1] :][:SEGMENT_BYTES] if step > 0 else _NOTHING
-            into = data[starts[step] :][:SEGMENT_BYTES] if step < len(starts) else _NO_ROOM
+            out = data[starts[step - 1] :][:length] if step > 0 else _NOTHING
+            into = data[starts[step] :][:length] if step < len(starts) else _NO_ROOM
             sends, receives = to is not None and step > 0, source is not None and len(into) > 0
             if sends or receives:
                 self._t.swap_more(to if sends else None, out, source if receives else None, into)
@@ -88,7 +95,7 @@ class Collectives:
     def all_reduce(self, tensor: torch.Tensor, reduction: str) -> None:
         """Recursive doubling if the tensor is small, else a ring."""
         flat = tensor.view(-1)
-        if self._size == 1 or len(memory(flat)) <= SMALL_BYTES:
+        if self._size == 1 or len(memory(flat)) <= SHORT_BYTES:
             self._double(flat, COMBINE[reduction])
             if reduction == "avg":
                 _divide(flat, self._size)
@@ -172,7 +179,7 @@ class Collectives:
     def all_gather(self, blocks: list[memoryview]) -> None:
         """Each rank gets the blocks of all: Bruck's algorithm if they are small, else a ring."""
         length = len(blocks[self._rank])
-        if self._size == 1 or length * self._size <= SMALL_BYTES:
+        if self._size == 1 or length * self._size <= SHORT_BYTES:
             self._bruck(blocks, length)
         else:
             right, left = (self._rank + 1) % self._size, (self._rank - 1) % self._size
@@ -205,7 +212,7 @@ class Collectives:
     def reduce_scatter(self, flat: torch.Tensor, reduction: str) -> torch.Tensor:
         """The part of this rank of the sum; `flat` is overwritten. All parts have one length."""
         count = flat.numel() // self._size
-        if self._size == 1 or len(memory(flat)) <= SMALL_BYTES:
+        if self._size == 1 or len(memory(flat)) <= SHORT_BYTES:
             self._double(flat, COMBINE[reduction])
         else:
             bounds = [count * block for block in range(self._size + 1)]
@@ -219,7 +226,7 @@ class Collectives:
         """A binomial tree if the tensor is small, else a chain. Only the root's is changed."""
         flat = tensor.view(-1)
         place = (self._rank - root) % self._size
-        if len(memory(flat)) <= SMALL_BYTES:
+        if len(memory(flat)) <= SHORT_BYTES:
             self._tree_reduce(flat, place, COMBINE[reduction])
         else:
             self._chain_reduce(flat, place, COMBINE[reduction])
@@ -244,8 +251,9 @@ class Collectives:
     def _chain_reduce(self, flat: torch.Tensor, place: int, combine: Combine) -> None:
         source = (self._rank + 1) % self._size if place < self._size - 1 else None
         to = (self._rank - 1) % self._size if place > 0 else None
-        self._t.swap(to, _NOTHING, source, _NO_ROOM, said=len(memory(flat)))
-        parts = list(flat.split(max(1, SEGMENT_BYTES // flat.element_size())))
+        length = len(memory(flat))
+        self._t.swap(to, _NOTHING, source, _NO_ROOM, said=length)
+        parts = list(flat.split(max(1, _chain_segment_bytes(length) // flat.element_size())))
         room = flat.new_empty(2, parts[0].numel())
         out = _NOTHING
         for step in range(len(parts) + 1):
@@ -294,6 +302,10 @@ class Collectives:
                 own[:] = block
             else:
                 self._t.swap(to, block, None, _NO_ROOM)
+
+
+def _chain_segment_bytes(length: int) -> int:
+    return max(MIN_CHAIN_SEGMENT_BYTES, -(-length // CHAIN_SEGMENTS))
 
 
 def _divide(tensor: torch.Tensor, by: int) -> None:
