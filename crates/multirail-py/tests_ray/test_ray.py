@@ -34,6 +34,28 @@ class Holder:
         return float(mr.ray.get(ref).sum())
 
 
+@ray.remote(num_cpus=0)
+def look(copies):
+    """The sum of a copied array, and whether it is in shared memory. Writing to it is local."""
+    array = mr.ray.get(copies)["w"]
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    total = float(array.sum())
+    array += 1
+    return total, "multirail copy" in maps
+
+
+@ray.remote(num_cpus=0)
+def node():
+    return ray.get_runtime_context().get_node_id()
+
+
+@ray.remote(num_cpus=0)
+def has_copy(copies):
+    with contextlib.suppress(LookupError):
+        return mr.ray.get(copies) is not None
+    return False
+
+
 class OnRay(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -144,6 +166,54 @@ class OnRay(unittest.TestCase):
             for _ in range(100):
                 mr.ray.get(ref)
                 time.sleep(0.1)
+
+    def on_each(self, task, *arguments):
+        """What a task returns on the two nodes."""
+        tasks = [task.options(resources={name: 1}) for name in ("head", "other")]
+        return ray.get([task.remote(*arguments) for task in tasks], timeout=LIMIT_S)
+
+    def test_a_broadcast_puts_a_copy_in_each_node(self):
+        for length in (1, 1 << 20):
+            array = np.arange(length, dtype="f8")
+            copies = mr.ray.broadcast({"w": array, "b": b"bias"})
+            self.assertEqual(len(copies.nodes), 2)
+            total = length * (length - 1) / 2
+            # Twice, since what a task writes must not be in the copy.
+            for _ in range(2):
+                self.assertEqual(self.on_each(look, copies), [(total, True)] * 2)
+            got = mr.ray.get(copies)
+            self.assertEqual(bytes(got["b"]), b"bias")
+            memories = [copy.path for copy in copies.copies.values()]
+            self.assertTrue(all(map(os.path.exists, memories)))
+            for _ in range(2):
+                mr.ray.release(copies)
+            self.assertFalse(any(map(os.path.exists, memories)))
+            self.assertEqual(self.on_each(has_copy, copies), [False, False])
+            np.testing.assert_array_equal(got["w"], array)
+
+    def test_a_broadcast_to_the_node_of_an_actor(self):
+        with self.assertRaises(ValueError):
+            mr.ray.broadcast(b"1", actors=[])
+        with self.assertRaises(TypeError):
+            mr.ray.broadcast(np.array(["text"]))
+        actors = [Holder.options(num_cpus=0, resources={"other": 1}).remote() for _ in range(2)]
+        copies = mr.ray.broadcast({"w": np.full((300, 400), 2, "i4")}, actors=actors)
+        self.assertEqual(len(copies.nodes), 1)
+        # The other node fetches it.
+        self.assertEqual(self.on_each(look, copies), [(240_000, False), (240_000, True)])
+        mr.ray.release(copies)
+
+    def test_a_node_whose_copy_is_lost_fetches_another(self):
+        copies = mr.ray.broadcast({"w": np.ones(1000)})
+        other = self.on_each(node)[1]
+        os.kill(int(copies.copies[other].path.split("/")[2]), signal.SIGKILL)
+        while os.path.exists(copies.copies[other].path):
+            time.sleep(0.01)
+        self.assertEqual(self.on_each(look, copies), [(1000, True), (1000, False)])
+        again = mr.ray.broadcast({"w": np.ones(2000)})
+        self.assertEqual(self.on_each(look, again), [(2000, True)] * 2)
+        for each in (copies, again):
+            mr.ray.release(each)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from multirail.errors import MultirailError
 _LENGTH = struct.Struct("<Q")
 # The longest head that is read: some 100 bytes for each array.
 HEAD_BYTES = 64 << 20
+# The arrays begin at a multiple of it, which suits all types of elements.
+_ALIGNMENT = 64
 # NumPy's names of types, and the bytes of an element. bfloat16 is of PyTorch only.
 _WIDTHS = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
@@ -60,6 +62,7 @@ def pack(state: Any, **extra: Any) -> list[Any]:
         if dtype not in _WIDTHS:
             raise TypeError(f"{name or 'the array'}: elements of {dtype} cannot be sent")
     text = json.dumps(head).encode()
+    text += b" " * (-(_LENGTH.size + len(text)) % _ALIGNMENT)
     return [_LENGTH.pack(len(text)), text, *map(_bytes, arrays.values())]
 
 

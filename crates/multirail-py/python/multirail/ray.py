@@ -1,16 +1,17 @@
 """Pipelines and large arrays on a Ray cluster: Ray decides where, multirail moves the bytes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import ray
 from ray import cloudpickle
 
-from multirail import _child, _ray_objects, pipeline
-from multirail._ray_objects import Ref, get, release
+from multirail import _child, _ray_copies, _ray_objects, pipeline
+from multirail._ray_copies import Copies
+from multirail._ray_objects import Ref
 from multirail._start import Job, Worker, checked_address
 
-__all__ = ["Pipeline", "Ref", "get", "put", "release"]
+__all__ = ["Copies", "Pipeline", "Ref", "broadcast", "get", "put", "release"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Seconds that Ray has to start the actors, or to start one again.
@@ -24,6 +25,40 @@ def put(value: Any) -> Ref:
     argument or a result of tasks and actors. Those who have it can fetch the value.
     """
     return _ray_objects.put(value, ray.util.get_node_ip_address())
+
+
+def broadcast(value: Any, *, actors: Iterable[Any] | None = None) -> Copies:
+    """Copy an array, a tensor or a buffer, or a dictionary of them, to every node of the cluster.
+
+    With `actors`, only the nodes where they are get a copy. Each copy is in shared memory, where
+    `get` finds it, until `release`, or until this process ends. The call returns when all nodes
+    have the value, which may change then. The nodes pass pieces on to each other.
+
+    Raises Lost, which names the nodes that did not get the value, and then no node keeps it.
+    """
+    nodes = _ray_copies.all_nodes() if actors is None else _ray_copies.nodes_of(list(actors))
+    if not nodes:
+        raise ValueError("no actors")
+    return _ray_copies.root.broadcast(value, nodes, START_TIMEOUT_S)
+
+
+def get(ref: Ref | Copies) -> Any:
+    """The value of `put` or `broadcast`. An array may be written to; only this process sees it.
+
+    The value of `put` arrives in new memory. That of `broadcast` is not copied on a node that has
+    it, and fetched from one on the others.
+
+    Raises LookupError if it was released, and Lost if the processes that had it have ended.
+    """
+    return _ray_copies.get(ref) if isinstance(ref, Copies) else _ray_objects.get(ref)
+
+
+def release(ref: Ref | Copies) -> None:
+    """Let the processes that have the value forget it. Any process can say so, also twice.
+
+    Arrays that `get` has returned stay valid.
+    """
+    _ray_copies.release(ref) if isinstance(ref, Copies) else _ray_objects.release(ref)
 
 
 class Pipeline(pipeline.Pipeline):
