@@ -101,12 +101,7 @@ fn placement(error: &multirail::placement::Error) -> Option<String> {
 fn session(error: &multirail::Error) -> Option<String> {
     use multirail::Error;
     let hint = match error {
-        // The library found rails, and none of them can be used. An error of the system has a number.
-        Error::Unreachable { cause, .. }
-            if cause.kind() == ErrorKind::AddrNotAvailable && cause.raw_os_error().is_none() =>
-        {
-            "`multirail rails HOST` lists the rails, and `--rails` selects some of them"
-        }
+        Error::NoRail { .. } => "`multirail rails HOST` lists the rails, and `--rails` selects some of them",
         Error::Unreachable { .. } => "check that `multirail serve` runs there, and that no firewall blocks its port",
         Error::NotMultirail { .. } | Error::HandshakeTimeout { .. } => "check the host and the port",
         Error::Busy { .. } => "`multirail serve --max-sessions N` sets the limit of the server",
@@ -211,8 +206,7 @@ mod tests {
         let peer = || "10.0.0.1:7717".to_owned();
         assert!(hint(Error::NotMultirail { peer: peer(), what: "HTTP".to_owned() }).contains("port"));
         assert!(hint(Error::HandshakeTimeout { peer: peer(), after: std::time::Duration::ZERO }).contains("port"));
-        let without_rails = std::io::Error::new(ErrorKind::AddrNotAvailable, "none of the rails can be used");
-        assert!(hint(Error::Unreachable { host: peer(), cause: without_rails }).contains("--rails"));
+        assert!(hint(Error::NoRail { host: peer(), rail: None, why: String::new() }).contains("--rails"));
         let of_the_system = std::io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
         assert!(hint(Error::Unreachable { host: peer(), cause: of_the_system }).contains("multirail serve"));
         assert!(hint(Error::Busy { sessions: 256 }).contains("--max-sessions"));

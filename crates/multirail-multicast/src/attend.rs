@@ -145,6 +145,7 @@ impl Attendants {
                     // token will not.
                     Err(
                         Error::Unreachable { .. }
+                        | Error::NoRail { .. }
                         | Error::HandshakeTimeout { .. }
                         | Error::Busy { .. }
                         | Error::Stopping,

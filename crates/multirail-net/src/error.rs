@@ -25,6 +25,16 @@ pub enum Error {
         /// The system's error.
         cause: io::Error,
     },
+    /// The host answers, and no rail to it can be used.
+    #[error("no rail to {host} can be used: {}{why}", rail.as_ref().map(|rail| format!("{rail}: ")).unwrap_or_default())]
+    NoRail {
+        /// Host and port as the caller gave them.
+        host: String,
+        /// The interface of this host, if the filter names one only, or if no other one was tried.
+        rail: Option<String>,
+        /// Why that one, or the first one, cannot be used.
+        why: String,
+    },
     /// The peer does not speak multirail's protocol.
     #[error("the peer at {peer} does not speak multirail: {what}")]
     NotMultirail {

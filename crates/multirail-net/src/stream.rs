@@ -426,6 +426,7 @@ impl From<Error> for io::Error {
                 ErrorKind::Interrupted | ErrorKind::WouldBlock => ErrorKind::Other,
                 kind => kind,
             },
+            Error::NoRail { .. } => ErrorKind::AddrNotAvailable,
             Error::NotMultirail { .. }
             | Error::Version { .. }
             | Error::Handshake { .. }

@@ -42,6 +42,7 @@ impl Kind {
             Error::Io { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => Kind::Timeout,
             Error::HandshakeTimeout { .. } => Kind::Timeout,
             Error::Unreachable { .. }
+            | Error::NoRail { .. }
             | Error::NotMultirail { .. }
             | Error::Version { .. }
             | Error::Handshake { .. }
@@ -70,7 +71,19 @@ impl Kind {
 
 /// The exception for an error of the library in dealing with `host`.
 pub(crate) fn of(py: Python<'_>, error: &Error, host: Option<&str>) -> PyErr {
-    make(py, Kind::of(error), error.to_string(), host)
+    let exception = make(py, Kind::of(error), error.to_string(), host);
+    match error {
+        Error::NoRail { rail: Some(rail), .. } => with_rail(py, exception, rail),
+        _ => exception,
+    }
+}
+
+/// The exception, of which one rail is the cause: an interface of this host.
+pub(crate) fn with_rail(py: Python<'_>, exception: PyErr, rail: &str) -> PyErr {
+    match exception.value(py).setattr("rail", rail) {
+        Ok(()) => exception,
+        Err(failed) => failed,
+    }
 }
 
 /// An exception of no particular class.

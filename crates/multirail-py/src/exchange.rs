@@ -47,8 +47,7 @@ pub(crate) fn exchange(
     };
     let limit = config::seconds(timeout)?;
     let work: Work = Box::pin(async move {
-        let hosts =
-            (to.as_ref().map(|(parts, _)| parts.host.clone()), source.as_ref().map(|(parts, _)| parts.host.clone()));
+        let ends = (to.as_ref().map(|(parts, _)| parts.clone()), source.as_ref().map(|(parts, _)| parts.clone()));
         let (mut sent, mut received) = (None, None);
         let both = both(send(to), receive(source), &mut sent, &mut received);
         let is_late = match limit {
@@ -58,7 +57,7 @@ pub(crate) fn exchange(
                 false
             }
         };
-        finish(is_late, sent, received, hosts)
+        finish(is_late, sent, received, ends)
     });
     wait(py, work)
 }
@@ -124,19 +123,24 @@ fn finish(
     is_late: bool,
     sent: Ended<()>,
     received: Ended<usize>,
-    (to, source): (Option<String>, Option<String>),
+    (to, source): (Option<Arc<Parts>>, Option<Arc<Parts>>),
 ) -> Finish {
     Box::new(move |py| match (sent, received) {
-        (_, Some(Err(error))) => Err(error::of(py, &error, source.as_deref())),
-        (Some(Err(error)), _) => Err(error::of(py, &error, to.as_deref())),
+        (_, Some(Err(error))) => Err(exception(py, &error, source.as_deref())),
+        (Some(Err(error)), _) => Err(exception(py, &error, to.as_deref())),
         (Some(Ok(())), Some(Ok(length))) => Ok(length.into_pyobject(py)?.into_any().unbind()),
         (_, received) => {
             debug_assert!(is_late, "a direction ended without a result");
-            let (host, what) = match received {
+            let (end, what) = match received {
                 None => (source, "no message has come"),
                 Some(_) => (to, "the message was not received"),
             };
-            Err(error::make(py, Kind::Timeout, format!("{what} in time"), host.as_deref()))
+            let host = end.as_ref().map(|parts| parts.host.as_str());
+            Err(error::make(py, Kind::Timeout, format!("{what} in time"), host))
         }
     })
+}
+
+fn exception(py: Python<'_>, error: &Error, end: Option<&Parts>) -> PyErr {
+    end.map_or_else(|| error::of(py, error, None), |parts| parts.exception(py, error))
 }

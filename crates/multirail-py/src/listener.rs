@@ -63,7 +63,7 @@ async fn accept(parts: &Parts) -> Result<Session, Error> {
     loop {
         if let Accepted::Session(new) = listener.accept().await? {
             let peer = new.peer().to_string();
-            return Ok(Session::new(new.start(), peer));
+            return Ok(Session::new(new.start(), peer, None));
         }
     }
 }

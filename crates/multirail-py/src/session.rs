@@ -6,6 +6,7 @@ use crate::runtime::{self, OfProcess};
 use crate::status::{Rail, Stats};
 use crate::view::View;
 use crate::work::{Finish, Operation, Work, wait};
+use multirail::rails::Pair;
 use multirail::session::{Receiver, Sender, Watch};
 use multirail::{Error, Session as Rust};
 use pyo3::prelude::*;
@@ -31,6 +32,8 @@ pub(crate) struct Session {
 /// The halves are locked apart from each other, so that a thread can send while another one receives.
 pub(crate) struct Parts {
     pub(crate) host: String,
+    /// The interface of this host over which all connections go, if it is one and known.
+    only_rail: Option<String>,
     pub(crate) sender: Mutex<Option<Sender>>,
     pub(crate) receiver: Mutex<Option<Receiving>>,
     watch: Watch,
@@ -104,7 +107,7 @@ pub(crate) fn connecting(
     let limit = config::seconds(timeout)?;
     let host = config::host(host);
     Ok(Box::pin(async move {
-        let connected = within(limit, Rust::connect(&host, config)).await;
+        let connected = within(limit, Rust::connect_and_tell(&host, config)).await;
         connected_within(connected, limit, host)
     }))
 }
@@ -116,10 +119,14 @@ async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Op
     }
 }
 
-fn connected_within(connected: Option<Result<Rust, Error>>, limit: Option<Duration>, host: String) -> Finish {
+fn connected_within(
+    connected: Option<Result<(Rust, Vec<Pair>), Error>>,
+    limit: Option<Duration>,
+    host: String,
+) -> Finish {
     match connected {
         Some(connected) => {
-            let session = connected.map(|session| Session::new(session, host.clone()));
+            let session = connected.map(|(session, pairs)| Session::new(session, host.clone(), only_rail(&pairs)));
             finish(session, host, object)
         }
         None => Box::new(move |py| {
@@ -129,12 +136,43 @@ fn connected_within(connected: Option<Result<Rust, Error>>, limit: Option<Durati
     }
 }
 
+/// The interface of this host that the only rail has.
+fn only_rail(pairs: &[Pair]) -> Option<String> {
+    let mut rails = pairs.iter().filter(|pair| pair.is_rail());
+    let name = rails.next()?.local.name.clone();
+    (rails.next().is_none() && !name.is_empty()).then_some(name)
+}
+
+impl Parts {
+    /// The exception for an error of the session.
+    pub(crate) fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
+        let exception = error::of(py, error, Some(&self.host));
+        match (error, &self.only_rail) {
+            (Error::AllRailsLost(_), Some(rail)) => error::with_rail(py, exception, rail),
+            _ => exception,
+        }
+    }
+
+    /// As [`finish`], for a call of the session.
+    fn finish<T: Send + 'static>(
+        self: Arc<Self>,
+        result: Result<T, Error>,
+        convert: impl for<'py> FnOnce(Python<'py>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> Finish {
+        Box::new(move |py| match result {
+            Ok(value) => convert(py, value),
+            Err(error) => Err(self.exception(py, &error)),
+        })
+    }
+}
+
 impl Session {
-    pub(crate) fn new(session: Rust, host: String) -> Self {
+    pub(crate) fn new(session: Rust, host: String, only_rail: Option<String>) -> Self {
         let watch = session.watch();
         let (sender, receiver) = session.into_split();
         let parts = Parts {
             host,
+            only_rail,
             sender: Mutex::new(Some(sender)),
             receiver: Mutex::new(Some(Receiving { receiver, small: Vec::new() })),
             watch,
@@ -157,7 +195,8 @@ impl Session {
                 let mut sender = parts.sender.lock().await;
                 sender.as_mut().ok_or(Error::Closed)?.send(view.bytes()).await
             };
-            finish(sent.await, parts.host.clone(), none)
+            let sent = sent.await;
+            parts.finish(sent, none)
         }))
     }
 
@@ -165,7 +204,7 @@ impl Session {
         let parts = self.parts(py)?;
         Ok(Box::pin(async move {
             let received = parts.closing.or(receive(&parts, limit_bytes)).await;
-            finish(received, parts.host.clone(), |_, message| message.map(Py::into_any))
+            parts.finish(received, |_, message| message.map(Py::into_any))
         }))
     }
 
@@ -177,7 +216,8 @@ impl Session {
                 let mut receiving = parts.receiver.lock().await;
                 receiving.as_mut().ok_or(Error::Closed)?.receiver.recv(view.bytes_mut()).await
             });
-            finish(received.await, parts.host.clone(), |py, length| Ok(length.into_pyobject(py)?.into_any().unbind()))
+            let received = received.await;
+            parts.finish(received, |py, length| Ok(length.into_pyobject(py)?.into_any().unbind()))
         }))
     }
 
@@ -191,7 +231,7 @@ impl Session {
             };
             // What has not been received is not wanted any longer.
             drop(parts.receiver.lock().await.take());
-            finish(finished, parts.host.clone(), none)
+            parts.finish(finished, none)
         }))
     }
 }

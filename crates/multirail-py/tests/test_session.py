@@ -13,7 +13,7 @@ import unittest
 
 import multirail as mr
 import numpy as np
-from hosts import LIMIT_S, TOKEN, in_thread, pair
+from hosts import LIMIT_S, TOKEN, Relay, in_thread, pair
 
 
 class Tensor:
@@ -163,12 +163,42 @@ class BadInput(unittest.TestCase):
             with self.assertRaises(mr.Timeout):
                 accept()
 
+    def test_errors_have_the_rail_that_is_the_cause(self):
+        with mr.listen("127.0.0.1:0", token=TOKEN) as listener:
+            for rails, rail in (("eth9", "eth9"), ("eth8,eth9", None), ("!lo", None)):
+                accepted = in_thread(lambda: listener.accept(timeout=LIMIT_S))
+                with self.subTest(rails=rails), self.assertRaises(mr.Refused) as raised:
+                    mr.connect(listener.address, token=TOKEN, rails=rails)
+                self.assertEqual(raised.exception.rail, rail)
+                self.assertEqual(raised.exception.host, listener.address)
+                self.assertIn(rail or "the filter", str(raised.exception))
+                accepted().abandon()
+
+    def test_the_loss_of_the_only_rail_names_it(self):
+        with mr.listen("127.0.0.1:0", token=TOKEN) as listener, Relay(listener.address) as relay:
+            accepted = in_thread(lambda: listener.accept(timeout=LIMIT_S))
+            session = mr.connect(relay.address, token=TOKEN, give_up_after=1)
+            peer = accepted()
+            relay.cut()
+            with self.assertRaisesRegex(mr.Lost, "rails") as raised:
+                session.recv()
+            self.assertEqual((raised.exception.rail, raised.exception.host), ("lo", relay.address))
+            for end in (session, peer):
+                end.abandon()
+
     def test_errors_survive_pickling(self):
-        error = mr.Refused("it refused", "b:7717")
-        again = pickle.loads(pickle.dumps(error))
-        self.assertEqual(
-            (type(again), str(again), again.host), (mr.Refused, "it refused", "b:7717")
-        )
+        report = object.__new__(mr.Report)
+        for error in (
+            mr.Refused("it refused", "b:7717"),
+            mr.FilterFailed("it failed", "b", "filter", 1),
+            mr.CopyFailed("it failed", "b", report),
+        ):
+            error.rail = "eth1"
+            again = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(again), str(again)), (type(error), str(error)))
+            self.assertEqual(vars(again).keys(), vars(error).keys())
+            for name in ("host", "rail", "filter", "copy"):
+                self.assertEqual(getattr(again, name, None), getattr(error, name, None))
 
 
 class Ends(unittest.TestCase):

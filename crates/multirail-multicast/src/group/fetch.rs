@@ -319,7 +319,9 @@ impl Root<'_> {
             match attempt {
                 Ok(session) => return Ok(session),
                 // An address that nothing answers at tells less than another error.
-                Err(error) if first.is_none() || matches!(first, Some(Error::Unreachable { .. })) => {
+                Err(error)
+                    if first.is_none() || matches!(first, Some(Error::Unreachable { .. } | Error::NoRail { .. })) =>
+                {
                     first = Some(error)
                 }
                 Err(_) => {}

@@ -9,11 +9,11 @@ use super::redial::{Dialer, RailEnds, new_ids};
 use super::shared::Shared;
 use crate::error::{Error, Result};
 use crate::handshake::{self, Opened, Purpose};
-use crate::rails::local_ports;
+use crate::rails::{LeftOut, LocalPorts, local_ports};
 use crate::socket::{self, LocalEnd};
 use futures_util::future::join_all;
 use multirail_proto::session::Role;
-use multirail_proto::topology::{Pair, Unreachable, pair_excluding};
+use multirail_proto::topology::{Pair, RailFilter, Unreachable, pair_excluding};
 use multirail_proto::wire::Port;
 use std::future::poll_fn;
 use std::io;
@@ -39,7 +39,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] if no address of `host` answers within 5 s or no rail can be used;
+    /// [`Error::Unreachable`] if no address of `host` answers within 5 s; [`Error::NoRail`];
     /// [`Error::TokenMissing`], [`Error::TokenWrong`], [`Error::HostUnknown`] and the other errors of the
     /// handshake.
     ///
@@ -103,7 +103,7 @@ impl Session {
         let peer_ports = peer_ports(&shared).await?;
         let mut dialer = Dialer { session, secret, rails: Vec::new() };
         let connected = (local.ip().to_canonical(), remote.ip().to_canonical());
-        let pairs = open_rails(&shared, &mut dialer, &config, connected, remote.port(), &peer_ports).await?;
+        let pairs = open_rails(&shared, &mut dialer, &config, host, connected, remote.port(), &peer_ports).await?;
         exchange_probes(&shared).await?;
         maintenance::spawn(&shared, Some(dialer));
         Ok((Session::new(shared), pairs))
@@ -168,17 +168,20 @@ async fn open_rails(
     shared: &Arc<Shared>,
     dialer: &mut Dialer,
     config: &Config,
+    host: &str,
     connected: (IpAddr, IpAddr),
     port: u16,
     peer_ports: &[Port],
 ) -> Result<Vec<Pair>> {
-    let local = if connected.1.is_loopback() {
-        vec![loopback_port(connected.0)]
+    let LocalPorts { ports: local, left_out } = if connected.1.is_loopback() {
+        LocalPorts { ports: vec![loopback_port(connected.0)], left_out: Vec::new() }
     } else {
         let all = local_ports().await.map_err(Error::io("listing this host's ports"))?;
-        all.including(&config.rails, Some(connected.0)).ports
+        all.including(&config.rails, Some(connected.0))
     };
     let (mut standing, mut unreachable) = (Vec::new(), Vec::new());
+    // The interfaces that were tried in vain, with the errors.
+    let mut failed = Vec::new();
     let mut pairs = Vec::new();
     for round in 0..ROUNDS {
         // The first connection works, so its rail is known, unless the filter leaves it out.
@@ -209,21 +212,39 @@ async fn open_rails(
                     standing.push(ends(pair));
                     channels.into_iter().for_each(|joining| shared.mailbox.put(joining));
                 }
-                Err(error) => unreachable.push(Unreachable {
-                    local: pair.local.address,
-                    remote: pair.remote.address,
-                    error: error.to_string(),
-                }),
+                Err(error) => {
+                    let error = error.to_string();
+                    failed.push((pair.local.name.clone(), error.clone()));
+                    unreachable.push(Unreachable { local: pair.local.address, remote: pair.remote.address, error });
+                }
             }
         }
     }
     if standing.is_empty() {
-        let why =
-            unreachable.first().map_or_else(|| "the filter leaves out all of them".to_owned(), |u| u.error.clone());
-        let none = io::Error::new(io::ErrorKind::AddrNotAvailable, format!("none of the rails can be used: {why}"));
-        return Err(Error::Unreachable { host: connected.1.to_string(), cause: none });
+        let (rail, why) = why_no_rail(&config.rails, &left_out, &pairs, &failed);
+        return Err(Error::NoRail { host: host.to_owned(), rail, why });
     }
     Ok(pairs)
+}
+
+/// The interface that is to blame, if it is one, and why it cannot be used.
+fn why_no_rail(
+    filter: &RailFilter,
+    left_out: &[LeftOut],
+    pairs: &[Pair],
+    failed: &[(String, String)],
+) -> (Option<String>, String) {
+    if let Some((name, error)) = failed.first() {
+        let is_only = failed.iter().all(|(other, _)| other == name);
+        return (is_only.then(|| name.clone()), error.clone());
+    }
+    let Some(name) = filter.only_name() else {
+        return (None, "the filter leaves out all of them".to_owned());
+    };
+    let left_out = left_out.iter().find(|port| port.name == name).map(|port| port.reason.to_string());
+    let skipped = || pairs.iter().find(|pair| pair.local.name == name)?.skip.as_ref().map(ToString::to_string);
+    let why = left_out.or_else(skipped).unwrap_or_else(|| "it is no interface that leads there".to_owned());
+    (Some(name.to_owned()), why)
 }
 
 fn loopback_port(address: IpAddr) -> Port {
@@ -232,4 +253,36 @@ fn loopback_port(address: IpAddr) -> Port {
 
 fn interface_of(port: &Port) -> Option<String> {
     (!port.name.is_empty() && !port.address.is_loopback()).then(|| port.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rails::PortSkip;
+    use multirail_proto::topology::Skip;
+
+    #[test]
+    fn the_rail_that_is_to_blame() {
+        let port = |name: &str, address: &str| Port {
+            name: name.to_owned(),
+            index: 1,
+            address: address.parse().unwrap(),
+            prefix_bits: 24,
+            speed_mbit_s: 0,
+        };
+        let left_out = [LeftOut { name: "eth1".to_owned(), address: None, reason: PortSkip::NoCarrier, port: None }];
+        let pairs =
+            [Pair { local: port("eth2", "10.0.0.1"), remote: port("", "fd00::1"), skip: Some(Skip::DifferentFamily) }];
+        let why = |filter: &str, failed: &[(&str, &str)]| {
+            let failed: Vec<_> = failed.iter().map(|(name, why)| ((*name).to_owned(), (*why).to_owned())).collect();
+            why_no_rail(&filter.parse().unwrap(), &left_out, &pairs, &failed)
+        };
+        let of = |name: &str, why: &str| (Some(name.to_owned()), why.to_owned());
+        assert_eq!(why("eth1", &[]), of("eth1", "no carrier"));
+        assert_eq!(why("eth2", &[]), of("eth2", &Skip::DifferentFamily.to_string()));
+        assert_eq!(why("eth9", &[]), of("eth9", "it is no interface that leads there"));
+        assert_eq!(why("eth*", &[]), (None, "the filter leaves out all of them".to_owned()));
+        assert_eq!(why("", &[("eth2", "refused"), ("eth2", "late")]), of("eth2", "refused"));
+        assert_eq!(why("", &[("eth2", "refused"), ("eth3", "late")]), (None, "refused".to_owned()));
+    }
 }

@@ -65,6 +65,15 @@ impl RailFilter {
         self.wanted.iter().any(matches) && !self.unwanted.iter().any(matches)
     }
 
+    /// The interface that the filter names, if it is one without `*` and `?`, and nothing else is
+    /// wanted.
+    pub fn only_name(&self) -> Option<&str> {
+        match self.wanted.as_slice() {
+            [Item::Name(name)] if !name.contains(['*', '?']) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Whether the filter excludes nothing.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty() && self.unwanted.is_empty()
@@ -240,6 +249,15 @@ mod tests {
             ("eth0", "eth0x", false),
         ] {
             assert_eq!(glob_matches(glob, name), is, "{glob} {name}");
+        }
+    }
+
+    #[test]
+    fn the_only_name() {
+        let only = |filter: &str| filter.parse::<RailFilter>().unwrap().only_name().map(str::to_owned);
+        assert_eq!(only("eth0,!10.0.0.0/8"), Some("eth0".to_owned()));
+        for several in ["", "!eth0", "eth*", "eth?", "eth0,eth1", "eth0,10.0.0.0/8", "10.0.0.1"] {
+            assert_eq!(only(several), None, "{several}");
         }
     }
 

@@ -1,6 +1,6 @@
-"""Exceptions. Each says what happened and, in `host`, with which host."""
+"""Exceptions. Each says what happened and, in `host` and `rail`, where."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multirail.files import Report, Summary
@@ -10,15 +10,16 @@ class MultirailError(Exception):
     """The base of all exceptions of this package.
 
     `host` is the host as it was given to `connect`, or the address of the peer; None if the error
-    is not about a host.
+    is not about a host. `rail` is the interface of this host that cannot be used, or over which the
+    session was lost; None if it is not a single one, or if the peer has connected.
     """
+
+    rail: str | None
 
     def __init__(self, message: str, host: str | None = None) -> None:
         super().__init__(message)
         self.host = host
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (*self.args, self.host)
+        self.rail = None
 
 
 class Refused(MultirailError, ConnectionError):
@@ -75,9 +76,6 @@ class FilterFailed(MultirailError, RuntimeError):
         self.filter = filter
         self.copy = copy
 
-    def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None, int | None]]:
-        return type(self), (*self.args, self.host, self.filter, self.copy)
-
 
 class CopyFailed(MultirailError):
     """Files were not copied. `report` says which, and why; None if nothing was copied at all."""
@@ -88,9 +86,6 @@ class CopyFailed(MultirailError):
         super().__init__(message, host)
         self.report = report
 
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (*self.args, self.host, self.report)
-
 
 class BroadcastFailed(MultirailError):
     """A host is incomplete. `summary` has the outcome of each; `host` is the first of them."""
@@ -100,6 +95,3 @@ class BroadcastFailed(MultirailError):
     ) -> None:
         super().__init__(message, host)
         self.summary = summary
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), (*self.args, self.host, self.summary)
