@@ -41,6 +41,20 @@ pub enum PipelineError {
         /// The filter's reason.
         cause: String,
     },
+    /// A copy of a filter is lost, and other copies cannot continue without it.
+    #[error("unit of work {unit}: copy {copy} of filter {filter:?} on host {host} is lost: {cause}")]
+    CopyLost {
+        /// The number of the unit of work.
+        unit: u32,
+        /// The filter's name.
+        filter: String,
+        /// The filter's copy.
+        copy: usize,
+        /// The name of the copy's host.
+        host: String,
+        /// How the connection to it ended.
+        cause: String,
+    },
     /// A host cannot take part in the group.
     #[error("host {host} cannot take part: {cause}")]
     Start {

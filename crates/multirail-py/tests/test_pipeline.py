@@ -221,6 +221,7 @@ class Failures(unittest.TestCase):
                 list(results)
             self.assertEqual((failed.exception.filter, failed.exception.host), ("pids", "local"))
             self.assertIn(failed.exception.copy, (0, 1))
+            self.assertTrue(failed.exception.is_lost)
             self.assertEqual(len(list(p.run(numbers(4)))), 4)
 
 
@@ -437,6 +438,7 @@ class Daemon(unittest.TestCase):
             with self.assertRaisesRegex(mr.FilterFailed, "no sevens") as failed:
                 list(p.run(numbers(10)))
             self.assertEqual(failed.exception.host, self.address)
+            self.assertFalse(failed.exception.is_lost)
         p = mr.Pipeline(mr.Token("this is another secret"))
         p.filter(hosts=[self.address])(same)
         with self.assertRaises(mr.Denied):

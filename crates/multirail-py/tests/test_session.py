@@ -194,10 +194,11 @@ class BadInput(unittest.TestCase):
             mr.CopyFailed("it failed", "b", report),
         ):
             error.rail = "eth1"
+            error.is_lost = True
             again = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(again), str(again)), (type(error), str(error)))
             self.assertEqual(vars(again).keys(), vars(error).keys())
-            for name in ("host", "rail", "filter", "copy"):
+            for name in ("host", "rail", "filter", "copy", "is_lost"):
                 self.assertEqual(getattr(again, name, None), getattr(error, name, None))
 
 

@@ -157,6 +157,10 @@ impl GroupState {
                 let peer = self.layout.peer(filter, copy);
                 PipelineError::Filter { unit, filter: peer.filter, copy, host: peer.host, cause }
             }
+            UnitFailure::CopyLost { filter, copy, cause } => {
+                let peer = self.layout.peer(filter, copy);
+                PipelineError::CopyLost { unit, filter: peer.filter, copy, host: peer.host, cause }
+            }
             UnitFailure::HostLost { host, cause } => {
                 PipelineError::Host { unit, host: self.layout.host_name(host).to_owned(), cause }
             }

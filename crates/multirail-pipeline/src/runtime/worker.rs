@@ -51,8 +51,13 @@ impl Worker {
     fn run_unit(&mut self, filter: &mut Option<Box<dyn Filter>>, unit: &UnitOfWork) -> Outcome {
         match catch_unwind(AssertUnwindSafe(|| self.work(filter, unit))) {
             Ok(Ok(())) => Outcome::Done,
-            Ok(Err(failure)) if matches!(failure.downcast_ref(), Some(StreamError::Aborted)) => Outcome::Aborted,
-            Ok(Err(failure)) => Outcome::Failed(failure.to_string()),
+            Ok(Err(failure)) => match failure.downcast_ref() {
+                Some(StreamError::Aborted) => Outcome::Aborted,
+                Some(StreamError::PeerLost { filter, copy, cause, .. }) => {
+                    Outcome::PeerLost { filter: filter.clone(), copy: *copy as u32, cause: cause.clone() }
+                }
+                _ => Outcome::Failed(failure.to_string()),
+            },
             Err(panic) => Outcome::Failed(panic_text(&*panic)),
         }
     }

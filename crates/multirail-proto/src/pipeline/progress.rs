@@ -19,6 +19,15 @@ pub enum Outcome {
     Failed(String),
     /// The copy stopped because another one failed.
     Aborted,
+    /// The copy cannot continue, since another one is lost that it reads from or writes to.
+    PeerLost {
+        /// The name of the other copy's filter.
+        filter: String,
+        /// The number of the other copy.
+        copy: u32,
+        /// How the connection to it ended.
+        cause: String,
+    },
 }
 
 /// The phases of a start, in order.
@@ -59,6 +68,15 @@ pub enum UnitFailure {
         /// The filter's copy.
         copy: usize,
         /// The copy's reason.
+        cause: String,
+    },
+    /// A copy is lost without which others cannot continue.
+    CopyLost {
+        /// The filter's place in the graph.
+        filter: usize,
+        /// The filter's copy.
+        copy: usize,
+        /// How the connection to it ended.
         cause: String,
     },
     /// A host is lost whose copies cannot be replaced.
@@ -168,10 +186,20 @@ impl Progress {
         let is_its_own = self.graph.filters().get(filter).and_then(|f| f.hosts.get(copy)) == Some(&host);
         let Some(unit) = self.units.get_mut(&number).filter(|_| is_its_own) else { return };
         unit.running.remove(&(filter, copy));
-        if let Outcome::Failed(cause) = outcome
-            && unit.failure.is_none()
-        {
-            unit.failure = Some(UnitFailure::Copy { filter, copy, cause });
+        let failure = match outcome {
+            Outcome::Done | Outcome::Aborted => return,
+            Outcome::Failed(cause) => UnitFailure::Copy { filter, copy, cause },
+            Outcome::PeerLost { filter: name, copy: lost, cause } => {
+                let place = self.graph.filters().iter().position(|f| f.name == name && (lost as usize) < f.hosts.len());
+                match place {
+                    Some(place) => UnitFailure::CopyLost { filter: place, copy: lost as usize, cause },
+                    // The host names a copy that does not exist.
+                    None => UnitFailure::Copy { filter, copy, cause },
+                }
+            }
+        };
+        if unit.failure.is_none() {
+            unit.failure = Some(failure);
             self.to_abort.push(number);
         }
     }
@@ -222,6 +250,26 @@ mod tests {
         let stream = |from, to| LogicalStream { from, to, schedule: Schedule::default(), window: 1 };
         let filters = vec![filter("a", &[0], false), filter("b", &[1, 2, 3], true), filter("c", &[sink_host], false)];
         Graph::new(filters, vec![stream(0, 1), stream(1, 2)]).unwrap()
+    }
+
+    #[test]
+    fn a_lost_copy_is_told_from_the_one_that_misses_it() {
+        for (name, lost, is_known) in [("b", 2, true), ("b", 3, false), ("d", 0, false)] {
+            let mut progress = Progress::new(graph(0), 0);
+            progress.begin_unit(0);
+            let cause = "no power".to_owned();
+            let outcome = Outcome::PeerLost { filter: name.to_owned(), copy: lost, cause: cause.clone() };
+            progress.on_copy_ended(0, 2, 0, 0, outcome);
+            assert_eq!(progress.take_aborts(), [0]);
+            for (host, filter, copy) in [(0, 0, 0), (1, 1, 0), (2, 1, 1), (3, 1, 2)] {
+                progress.on_copy_ended(host, filter, copy, 0, Outcome::Aborted);
+            }
+            let expected = match is_known {
+                true => UnitFailure::CopyLost { filter: 1, copy: 2, cause },
+                false => UnitFailure::Copy { filter: 2, copy: 0, cause },
+            };
+            assert_eq!(progress.poll_unit(0), UnitStatus::Ended(Err(expected)));
+        }
     }
 
     #[test]

@@ -62,7 +62,8 @@ class FilterFailed(MultirailError, RuntimeError):
     """A filter of a pipeline has raised an exception, or its process has ended.
 
     `filter` and `copy` are the filter and the number of its copy, None if not known. The message
-    has the traceback of the filter.
+    has the traceback of the filter. `is_lost` says that its process or its host has ended, or
+    cannot be reached any more.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FilterFailed(MultirailError, RuntimeError):
         super().__init__(message, host)
         self.filter = filter
         self.copy = copy
+        self.is_lost = False
 
 
 class CopyFailed(MultirailError):

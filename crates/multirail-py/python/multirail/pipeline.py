@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 import secrets
 import threading
 import weakref
@@ -24,10 +23,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 HOST_TIMEOUT_S, LOCAL_TIMEOUT_S = 5.0, 1.0
 # Seconds that the end of a run waits for the thread of the inputs, and that after Ctrl-C.
 END_TIMEOUT_S, INTERRUPT_TIMEOUT_S = 4.0, 0.1
-# The name of a worker: its filter, copy and host.
-_WORKER = re.compile(r"(.*)\.(\d+)@(.*)")
-# What the library says if the neighbour of a copy is gone.
-_LOST = re.compile(r'copy (\d+) of filter "([^"]*)" on host (\S+) is lost: (.*)', re.DOTALL)
 
 
 @dataclass
@@ -218,17 +213,20 @@ class Pipeline:
         )
 
     def _failure(
-        self, name: str | None, copy: int | None, worker: str | None, cause: str
+        self, name: str | None, copy: int | None, worker: str | None, cause: str, is_lost: bool
     ) -> FilterFailed:
-        if lost := _LOST.search(cause):
-            name, copy, worker = lost[2], int(lost[1]), lost[3]
-            cause = f"its process or its host is lost: {lost[4]}"
+        if is_lost:
+            cause = f"its process or its host is lost: {cause}"
         host = worker
-        if match := _WORKER.fullmatch(worker or ""):
-            name, copy = match[1], int(match[2])
-            host = self._workers[match[0]].host if match[0] in self._workers else match[3]
-        place = f"copy {copy} of filter {name!r} on {host}" if name else host
-        return FilterFailed(f"{place}: {cause}" if place else cause, host, name, copy)
+        for one in self._filters.values():
+            for number, place in enumerate(one.hosts):
+                if one.worker_name(number) == worker:
+                    name, copy = one.name, number
+                    host = self._workers[worker].host if worker in self._workers else place
+        where = f"copy {copy} of filter {name!r} on {host}" if name else host
+        failed = FilterFailed(f"{where}: {cause}" if where else cause, host, name, copy)
+        failed.is_lost = is_lost
+        return failed
 
     def _jobs(self) -> dict[str, Job]:
         """The workers that do not run."""

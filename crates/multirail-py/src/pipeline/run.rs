@@ -43,8 +43,9 @@ struct Parts {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// How a run ended: the filter, its copy, its host and the cause, as far as each is known.
-type Ending = (Option<String>, Option<usize>, Option<String>, String);
+/// How a run ended: the filter, its copy, its host and the cause, as far as each is known, and whether the copy or the
+/// host is lost.
+type Ending = (Option<String>, Option<usize>, Option<String>, String, bool);
 
 /// Start a run.
 ///
@@ -131,10 +132,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What the end of a run tells the program.
 fn ending(ended: Result<(), PipelineError>) -> Option<Ending> {
     Some(match ended.err()? {
-        PipelineError::Filter { filter, copy, host, cause, .. } => (Some(filter), Some(copy), Some(host), cause),
-        PipelineError::Host { host, cause, .. } => (None, None, Some(host), cause),
-        PipelineError::Start { host, cause } => (None, None, Some(host), cause),
-        other => (None, None, None, other.to_string()),
+        PipelineError::Filter { filter, copy, host, cause, .. } => (Some(filter), Some(copy), Some(host), cause, false),
+        PipelineError::CopyLost { filter, copy, host, cause, .. } => {
+            (Some(filter), Some(copy), Some(host), cause, true)
+        }
+        PipelineError::Host { host, cause, .. } => (None, None, Some(host), cause, true),
+        PipelineError::Start { host, cause } => (None, None, Some(host), cause, false),
+        other => (None, None, None, other.to_string(), false),
     })
 }
 

@@ -112,10 +112,12 @@ fn unit(
         let why = if is_interrupted(interrupted) { Some("interrupted".to_owned()) } else { stall.look(&status) };
         if let Some(why) = why {
             running.abort(unit);
-            // The copies end because of this request, so only the failure of a host is of interest.
+            // The copies end because of this request, so only the loss of a host is of interest.
             let told = running.wait_for(unit, GIVE_UP_TIMEOUT);
             break Some(match told {
-                Some(Err(failure @ PipelineError::Host { .. })) => anyhow::Error::from(failure).context(why),
+                Some(Err(failure @ (PipelineError::Host { .. } | PipelineError::CopyLost { .. }))) => {
+                    anyhow::Error::from(failure).context(why)
+                }
                 _ => anyhow::anyhow!("unit of work {unit}: {why}"),
             });
         }
