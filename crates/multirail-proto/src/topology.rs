@@ -14,7 +14,7 @@ mod pair;
 mod tests;
 
 pub use filter::{ParseFilterError, RailFilter};
-pub use pair::{Pair, Skip, Unreachable};
+pub use pair::{Pair, Skip, Unreachable, only_interface};
 
 use crate::wire::Port;
 use std::cmp::Reverse;

@@ -6,7 +6,7 @@ use crate::runtime::{self, OfProcess};
 use crate::status::{Rail, Stats};
 use crate::view::View;
 use crate::work::{Finish, Operation, Work, wait};
-use multirail::rails::Pair;
+use multirail::rails::{Pair, only_interface};
 use multirail::session::{Receiver, Sender, Watch};
 use multirail::{Error, Session as Rust};
 use pyo3::prelude::*;
@@ -126,7 +126,8 @@ fn connected_within(
 ) -> Finish {
     match connected {
         Some(connected) => {
-            let session = connected.map(|(session, pairs)| Session::new(session, host.clone(), only_rail(&pairs)));
+            let session = connected
+                .map(|(session, pairs)| Session::new(session, host.clone(), only_interface(&pairs).map(str::to_owned)));
             finish(session, host, object)
         }
         None => Box::new(move |py| {
@@ -134,13 +135,6 @@ fn connected_within(
             Err(error::make(py, Kind::Timeout, message, Some(&host)))
         }),
     }
-}
-
-/// The interface of this host that the only rail has.
-fn only_rail(pairs: &[Pair]) -> Option<String> {
-    let mut rails = pairs.iter().filter(|pair| pair.is_rail());
-    let name = rails.next()?.local.name.clone();
-    (rails.next().is_none() && !name.is_empty()).then_some(name)
 }
 
 impl Parts {

@@ -11,6 +11,6 @@ pub mod speed;
 #[cfg(test)]
 mod tests;
 
-pub use multirail_proto::topology::{Pair, ParseFilterError, RailFilter, Skip};
+pub use multirail_proto::topology::{Pair, ParseFilterError, RailFilter, Skip, only_interface};
 pub use multirail_proto::wire::Port;
 pub use select::{LeftOut, LocalPorts, PortSkip, local_ports};

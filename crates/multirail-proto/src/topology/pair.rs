@@ -84,6 +84,14 @@ impl fmt::Display for Skip {
     }
 }
 
+/// The interface of the host that dials, if all rails are on the same one. It has several with
+/// several addresses of the other host.
+pub fn only_interface(pairs: &[Pair]) -> Option<&str> {
+    let mut names = pairs.iter().filter(|pair| pair.is_rail()).map(|pair| pair.local.name.as_str());
+    let first = names.next().filter(|name| !name.is_empty())?;
+    names.all(|name| name == first).then_some(first)
+}
+
 /// A pair that could not be dialled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreachable {

@@ -334,3 +334,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_only_interface() {
+    let remote = "a=10.0.0.2/24 b=10.0.1.2/24";
+    let filtered = |filter: &str| {
+        let local = ports("eth0=10.0.0.1/24 eth1=10.0.1.1/24");
+        pair(&local, &ports(remote), None, &filter.parse().unwrap())
+    };
+    assert_eq!(rails(&filtered("eth0")).len(), 2, "one to each address");
+    assert_eq!(only_interface(&filtered("eth0")), Some("eth0"));
+    assert_eq!(only_interface(&filtered("")), None, "two rails");
+    assert_eq!(only_interface(&filtered("eth9")), None, "no rail");
+}
