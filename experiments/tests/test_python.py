@@ -59,10 +59,13 @@ class Claims(unittest.TestCase):
         self.assertEqual(verdicts(*where, Ray=[20], multirail=[99]), [NOT_REACHED])
 
     def test_weights(self):
-        inside = verdicts(WEIGHTS, "4x4", "256 MiB", bound=[85], Gloo=[300], multirail=[100])
-        self.assertEqual(inside, [REACHED, REACHED, NO_VERDICT])
-        outside = verdicts(WEIGHTS, "4x4", "256 MiB", bound=[84], Gloo=[299], multirail=[100])
-        self.assertEqual(outside, [NOT_REACHED, NOT_REACHED, NO_VERDICT])
+        where = WEIGHTS, "4x4", "256 MiB"
+        inside = verdicts(*where, bound=[85], Gloo=[300], Ray=[300], multirail=[100])
+        self.assertEqual(inside, [REACHED] * 3)
+        outside = verdicts(*where, bound=[84], Gloo=[299], Ray=[299], multirail=[100])
+        self.assertEqual(outside, [NOT_REACHED] * 3)
+        without = verdicts(*where, bound=[85], multirail=[100])
+        self.assertEqual(without, [REACHED, NO_VERDICT, NO_VERDICT])
 
 
 class Plans(unittest.TestCase):

@@ -9,6 +9,9 @@ from multirail_experiments.multicast.network import Peers
 from multirail_experiments.python.measure import script
 
 PORT = 6379
+# By default, Ray sends an array again from its start if it has not arrived after 10 s, and goes on
+# with the first one. Then 64 MiB to 15 hosts take twice as long.
+PULL_TIMEOUT_MS = 600_000
 # A node needs some seconds of CPU time to start.
 HEAD_READY_S = 60
 
@@ -29,8 +32,11 @@ def cluster(lab, nodes, *, cpus, store_bytes):
     """
     address = f"{nodes[0].address}:{PORT}"
     python = script("")[0]
-    # Without it, Ray looks in the user's home whether programs must have a secret.
-    variables = {"RAY_AUTH_MODE": "disabled"}
+    variables = {
+        # Otherwise Ray looks in the user's home whether programs must have a secret.
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_object_manager_pull_timeout_ms": PULL_TIMEOUT_MS,
+    }
 
     def command_of(node):
         is_head = node is nodes[0]
@@ -54,6 +60,10 @@ def cluster(lab, nodes, *, cpus, store_bytes):
     except (RuntimeError, TimeoutError) as error:
         raise RuntimeError(f"{error}; Ray: {peers.errors()}") from error
     finally:
+        # Nodes that are asked to end wait for others first. Their processes end with them.
+        for node in nodes:
+            if node.name in peers.processes:
+                peers.kill(node.name)
         peers.end()
 
 
