@@ -2,7 +2,8 @@
 
 A filter on the second host makes arrays, copies on the others change them, and a filter on the
 first host takes them in. The lines differ in what moves the arrays: Ray's object store, or
-multirail. The value is the rate of arrays from their source on.
+multirail. The value is the rate of arrays from their source on. In the last two lines, an actor is
+killed in the middle. A run in which an array is lost has no value.
 """
 
 import json
@@ -14,7 +15,9 @@ from multirail_experiments.python.measure import script
 from multirail_experiments.python.ray_cluster import Node, cluster, words
 
 MULTIRAIL, RAY = "multirail", "Ray"
-LINES = [RAY, MULTIRAIL]
+# An actor is killed: the line without.
+KILLED = {f"{line}, an actor killed": line for line in (RAY, MULTIRAIL)}
+LINES = [RAY, MULTIRAIL, *KILLED]
 STORE_BYTES = 512 << 20
 LIMIT_S = 300
 
@@ -26,7 +29,10 @@ def unit(_load):
 def measured(lab, line, load):
     rail = best_rail(lab)
     nodes = [Node(host, lab.address(host, rail), {place(lab, host): 1}) for host in lab.hosts]
-    arguments = [line.lower(), len(lab.hosts), size_bytes(load["size"]), load["count"]]
+    name = KILLED.get(line, line).lower()
+    arguments = [name, len(lab.hosts), size_bytes(load["size"]), load["count"]]
+    if line in KILLED:
+        arguments.append(lab.work / "killed")
     with cluster(lab, nodes, cpus=4, store_bytes=STORE_BYTES) as variables:
         done = lab.run(
             lab.hosts[0],
@@ -37,7 +43,9 @@ def measured(lab, line, load):
         )
     if done.returncode != 0:
         raise RuntimeError(f"{line}: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout.splitlines()[-1])["mb_s"]
+    # Ray prints messages of its own, too.
+    (found,) = (row for row in done.stdout.splitlines() if row.startswith("{"))
+    return json.loads(found)["mb_s"]
 
 
 def place(lab, host):

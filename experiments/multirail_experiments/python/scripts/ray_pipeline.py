@@ -1,9 +1,12 @@
-"""The driver, on the first of HOSTS nodes: `ray_pipeline ray|multirail HOSTS BYTES COUNT`.
+"""The driver, on the first of HOSTS nodes: `ray_pipeline ray|multirail HOSTS BYTES COUNT [MARK]`.
 
-Host b makes COUNT arrays, the copies on c, d and so on invert them, and host a sums them up.
+Host b makes COUNT arrays, the copies on c, d and so on invert them, and host a sums them up. With
+MARK, the copy that gets the array in the middle makes the file MARK and is killed, once.
 """
 
 import json
+import os
+import signal
 import sys
 import time
 
@@ -11,19 +14,32 @@ import numpy as np
 import ray
 
 READY_S = 60
-# Arrays that have been made and not been taken in, for each copy in the middle.
-WINDOW = 8
+# Arrays that have been made and not been taken in, for each copy in the middle. With more, Ray is
+# slower: its nodes fetch the arrays of all calls that wait at the same time.
+WINDOW = 3
 
 
 def made(number, size):
     return np.full(size, number % 251, "u1")
 
 
+def inverted(array, fatal):
+    """`fatal` is None, or the first element of the array that kills the process, and the mark."""
+    if fatal is not None and array[0] == fatal[0]:
+        try:
+            os.close(os.open(fatal[1], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return 255 - array
+
+
 def total(array):
     return int(array.sum(dtype="u8"))
 
 
-def with_ray(copies, size):
+def with_ray(copies, size, fatal):
     """Actors whose results stay in the object store until the next one fetches them."""
 
     @ray.remote
@@ -31,10 +47,11 @@ def with_ray(copies, size):
         def make(self, number):
             return made(number, size)
 
-    @ray.remote
+    # Calls of an actor that has died are made again, as in the other line.
+    @ray.remote(max_restarts=-1, max_task_retries=-1)
     class Invert:
         def invert(self, array):
-            return 255 - array
+            return inverted(array, fatal)
 
     @ray.remote
     class Sink:
@@ -60,7 +77,7 @@ def with_ray(copies, size):
     return run
 
 
-def with_multirail(copies, size):
+def with_multirail(copies, size, fatal):
     import multirail as mr
 
     pipeline = mr.ray.Pipeline()
@@ -73,7 +90,7 @@ def with_multirail(copies, size):
 
     @pipeline.filter(copies=copies, stateless=True, num_cpus=0, resources={"middle": 1})
     def invert(array):
-        return 255 - array
+        return inverted(array, fatal)
 
     @pipeline.filter(stream=True, num_cpus=0, resources={"host_a": 1})
     def take(arrays):
@@ -87,7 +104,9 @@ def with_multirail(copies, size):
 
 
 def main():
-    line, hosts, size, count = sys.argv[1], *map(int, sys.argv[2:])
+    line, hosts, size, count = sys.argv[1], *map(int, sys.argv[2:5])
+    # The arrays of the first run are others.
+    fatal = (count // 2, sys.argv[5]) if len(sys.argv) > 5 else None
     ray.init(logging_level="ERROR", log_to_driver=False)
     deadline = time.monotonic() + READY_S
     while sum(node["Alive"] for node in ray.nodes()) < hosts:
@@ -95,7 +114,7 @@ def main():
             sys.exit(f"only {len(ray.nodes())} of {hosts} nodes after {READY_S} s")
         time.sleep(0.2)
     copies = hosts - 2
-    run = {"ray": with_ray, "multirail": with_multirail}[line](copies, size)
+    run = {"ray": with_ray, "multirail": with_multirail}[line](copies, size, fatal)
     # Actors start, and connections are made.
     run(copies)
     began = time.perf_counter()
@@ -104,6 +123,8 @@ def main():
     expected = sum(total(255 - made(number, size)) for number in range(count))
     if found != expected:
         sys.exit(f"the sum is {found} instead of {expected}")
+    if fatal is not None and not os.path.exists(fatal[1]):
+        sys.exit("no actor was killed")
     print(json.dumps({"mb_s": count * size / took_s / 1e6}))
     ray.shutdown()
 
