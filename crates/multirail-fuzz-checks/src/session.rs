@@ -73,7 +73,14 @@ impl Side {
         let role = if kind & 1 == 0 { Role::Listener } else { Role::Dialler };
         let strategy = Strategy::ALL[usize::from(kind >> 1) % Strategy::ALL.len()];
         let give_up_after = Duration::from_secs(10);
-        let config = MachineConfig { role, strategy, fragment_bytes: 100, tune_channels: true, give_up_after };
+        let config = MachineConfig {
+            role,
+            strategy,
+            fragment_bytes: 100,
+            tune_channels: true,
+            batch_reads: false,
+            give_up_after,
+        };
         let mut machine = Machine::new(config, Time::ZERO);
         machine.handle_control_connected();
         for id in 0..2 {

@@ -15,6 +15,8 @@ const STAGING_BYTES: usize = 4 << 10;
 const WAKE_UP_US: f64 = 200.0;
 /// Waking up for less than this is not worth a system call to ask for it.
 const MIN_WAKE_UP_BYTES: u64 = 64 << 10;
+/// A receiver that batches its reads sleeps for this time on slower rails.
+const BATCH_US: f64 = 1_000.0;
 /// With more than this, reading could not keep pace with the socket's buffer.
 const MAX_WAKE_UP_BYTES: u64 = 512 << 10;
 /// The receiver of a session's only channel sleeps for longer, since no strategy needs its rate
@@ -164,9 +166,9 @@ impl RxChannel {
     }
 
     /// How much must have arrived before the socket should become readable.
-    pub(super) fn next_wake_up(&self, alone: bool) -> u32 {
+    pub(super) fn next_wake_up(&self, alone: bool, batches: bool) -> u32 {
         let left = self.run.map_or(0, |run| run.left);
-        wake_up_bytes(self.rate.rate_bytes_s(), left, alone)
+        wake_up_bytes(self.rate.rate_bytes_s(), left, alone, batches)
     }
 
     /// The row of the next report for this channel, which has this id; `None` if there is no news.
@@ -189,12 +191,17 @@ impl RxChannel {
 }
 
 /// How many bytes are worth waking up for, in a run with `left_bytes` to come.
-fn wake_up_bytes(rate_bytes_s: f64, left_bytes: u64, alone: bool) -> u32 {
+fn wake_up_bytes(rate_bytes_s: f64, left_bytes: u64, alone: bool, batches: bool) -> u32 {
     let brings = |time_us: f64| (rate_bytes_s * time_us / 1e6) as u64;
     let mut worth = match brings(WAKE_UP_US) {
         few if few < MIN_WAKE_UP_BYTES => 1,
         many => many.min(MAX_WAKE_UP_BYTES),
     };
+    if batches && worth == 1 {
+        let several = brings(BATCH_US).min(MIN_WAKE_UP_BYTES);
+        // The rate varies a little, and each new limit is a system call.
+        worth = several.checked_ilog2().map_or(1, |power| 1 << power);
+    }
     let longer = brings(ALONE_WAKE_UP_US).min(MIN_WAKE_UP_BYTES);
     if alone && longer >= MIN_ALONE_WAKE_UP_BYTES {
         worth = worth.max(longer);
@@ -229,16 +236,26 @@ mod tests {
     fn a_receiver_sleeps_for_as_long_as_it_may() {
         let long = 1 << 30;
         let every_packet = 1;
-        assert_eq!(wake_up_bytes(0.0, long, true), every_packet, "the rate is unknown");
+        assert_eq!(wake_up_bytes(0.0, long, true, false), every_packet, "the rate is unknown");
         // The session's other channels depend on what this one does.
-        assert_eq!(wake_up_bytes(100e6, long, false), every_packet);
-        assert_eq!(wake_up_bytes(400e6, long, false), 80_000);
-        assert_eq!(wake_up_bytes(1e12, long, false), 512 << 10);
-        assert_eq!(wake_up_bytes(80_000.0, long, true), every_packet, "4,000 bytes are three packets");
-        assert_eq!(wake_up_bytes(100_000.0, long, true), 5_000);
-        assert_eq!(wake_up_bytes(100e6, long, true), 64 << 10);
-        assert_eq!(wake_up_bytes(400e6, long, true), 80_000);
-        assert_eq!(wake_up_bytes(400e6, 700, true), 700, "nothing more may come");
+        assert_eq!(wake_up_bytes(100e6, long, false, false), every_packet);
+        assert_eq!(wake_up_bytes(400e6, long, false, false), 80_000);
+        assert_eq!(wake_up_bytes(1e12, long, false, false), 512 << 10);
+        assert_eq!(wake_up_bytes(80_000.0, long, true, false), every_packet, "4,000 bytes are three packets");
+        assert_eq!(wake_up_bytes(100_000.0, long, true, false), 5_000);
+        assert_eq!(wake_up_bytes(100e6, long, true, false), 64 << 10);
+        assert_eq!(wake_up_bytes(400e6, long, true, false), 80_000);
+        assert_eq!(wake_up_bytes(400e6, 700, true, false), 700, "nothing more may come");
+    }
+
+    #[test]
+    fn a_receiver_may_batch_the_reads_of_slow_rails() {
+        let long = 1 << 30;
+        assert_eq!(wake_up_bytes(0.0, long, false, true), 1, "the rate is unknown");
+        assert_eq!(wake_up_bytes(12e6, long, false, true), 8 << 10);
+        assert_eq!(wake_up_bytes(12e6, 5_000, false, true), 5_000, "nothing more may come");
+        assert_eq!(wake_up_bytes(300e6, long, false, true), 64 << 10);
+        assert_eq!(wake_up_bytes(400e6, long, false, true), wake_up_bytes(400e6, long, false, false));
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct MachineConfig {
     /// Whether the number of channels of each rail is found by measurement. The dialler alone
     /// does this.
     pub tune_channels: bool,
+    /// Whether it waits for several packets of a slow rail before it reads, which takes less CPU time.
+    /// Strategies then learn of the rates of rails later.
+    pub batch_reads: bool,
     /// How long the session outlives its last channel.
     pub give_up_after: Duration,
 }

@@ -202,7 +202,7 @@ impl Machine {
         let alone = self.channels.len() == 1;
         let rx = &mut self.channels[channel].rx;
         rx.set_empty();
-        sleeps.then(|| rx.next_wake_up(alone))
+        sleeps.then(|| rx.next_wake_up(alone, self.config.batch_reads))
     }
 
     /// Ends the message that is due, which is complete, and returns its length. If the sender

@@ -48,6 +48,7 @@ fn machine(role: Role) -> Machine {
         strategy: Strategy::EqualPartition,
         fragment_bytes: 2048,
         tune_channels: false,
+        batch_reads: false,
         give_up_after: 100 * SECOND,
     };
     let mut machine = Machine::new(config, Time::ZERO);

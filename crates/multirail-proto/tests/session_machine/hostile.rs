@@ -120,7 +120,14 @@ struct Victim {
 impl Victim {
     fn new(role: Role, strategy: Striping) -> Self {
         let give_up_after = Duration::from_secs(10);
-        let config = MachineConfig { role, strategy, fragment_bytes: 100, tune_channels: true, give_up_after };
+        let config = MachineConfig {
+            role,
+            strategy,
+            fragment_bytes: 100,
+            tune_channels: true,
+            batch_reads: false,
+            give_up_after,
+        };
         let mut machine = Machine::new(config, Time::ZERO);
         machine.handle_control_connected();
         let info = PathInfo::default();

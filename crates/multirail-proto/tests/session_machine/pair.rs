@@ -111,7 +111,8 @@ fn message_bytes(side: usize, message: usize, from: u64, count: usize) -> Vec<u8
 impl Side {
     fn new(role: Role, strategy: Strategy, fragment_bytes: u32) -> Self {
         let give_up_after = Duration::from_secs(1_000_000);
-        let config = MachineConfig { role, strategy, fragment_bytes, tune_channels: false, give_up_after };
+        let config =
+            MachineConfig { role, strategy, fragment_bytes, tune_channels: false, batch_reads: false, give_up_after };
         Self {
             machine: Machine::new(config, Time::ZERO),
             table: Vec::new(),

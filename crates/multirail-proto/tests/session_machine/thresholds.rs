@@ -35,7 +35,8 @@ impl Paths for FirstIsSilent {
 
 fn machine(role: Role, give_up_after: Duration) -> Machine {
     let strategy = Strategy::EqualPartition;
-    let config = MachineConfig { role, strategy, fragment_bytes: 2048, tune_channels: false, give_up_after };
+    let config =
+        MachineConfig { role, strategy, fragment_bytes: 2048, tune_channels: false, batch_reads: false, give_up_after };
     let mut machine = Machine::new(config, Time::ZERO);
     machine.handle_control_connected();
     machine
@@ -191,6 +192,7 @@ fn the_longest_fragment_is_possible() {
         strategy: Strategy::TwoEnded,
         fragment_bytes: u32::MAX,
         tune_channels: false,
+        batch_reads: false,
         give_up_after: Duration::from_secs(1),
     };
     let mut machine = Machine::new(config, Time::ZERO);

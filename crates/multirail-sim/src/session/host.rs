@@ -19,7 +19,8 @@ pub(crate) struct Host {
 impl Host {
     pub(super) fn new(role: Role, strategy: Strategy, fragment_bytes: u32) -> Self {
         let give_up_after = GIVE_UP_AFTER;
-        let config = MachineConfig { role, strategy, fragment_bytes, tune_channels: false, give_up_after };
+        let config =
+            MachineConfig { role, strategy, fragment_bytes, tune_channels: false, batch_reads: false, give_up_after };
         let mut machine = Machine::new(config, Time::ZERO);
         machine.handle_control_connected();
         Self { machine, table: Vec::new(), connections: Vec::new() }
