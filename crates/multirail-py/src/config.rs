@@ -83,7 +83,7 @@ fn token_file(py: Python<'_>, error: &multirail::Error) -> PyErr {
 /// A session is lost when no rail has come back for `give_up_after` seconds; None is the default of the library.
 pub(crate) fn sessions(token: &Token, rails: &str, give_up_after: Option<f64>) -> PyResult<Config> {
     let rails: RailFilter = rails.parse().map_err(|why| PyValueError::new_err(format!("rails {rails:?}: {why}")))?;
-    let config = Config::new().token(token.secret.clone()).rails(rails);
+    let config = Config::new().token(token.secret.clone()).rails(rails).batch_reads(true);
     Ok(match duration("give_up_after", give_up_after)? {
         Some(time) => config.give_up_after(time),
         None => config,
