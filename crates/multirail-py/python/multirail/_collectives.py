@@ -13,8 +13,10 @@ import torch
 
 from multirail._transfers import Transfers, memory
 
-# Tensors of up to this length go over few hops.
+# Tensors of up to this length go over few hops. Recursive doubling moves the whole tensor in each
+# hop, so that rings are faster earlier.
 SHORT_BYTES = 128 << 10
+DOUBLING_BYTES = 48 << 10
 
 # Rings move this much at once, so that adding and moving overlap.
 SEGMENT_BYTES = 2 << 20
@@ -95,7 +97,7 @@ class Collectives:
     def all_reduce(self, tensor: torch.Tensor, reduction: str) -> None:
         """Recursive doubling if the tensor is small, else a ring."""
         flat = tensor.view(-1)
-        if self._size == 1 or len(memory(flat)) <= SHORT_BYTES:
+        if self._size == 1 or len(memory(flat)) <= DOUBLING_BYTES:
             self._double(flat, COMBINE[reduction])
             if reduction == "avg":
                 _divide(flat, self._size)
@@ -212,7 +214,7 @@ class Collectives:
     def reduce_scatter(self, flat: torch.Tensor, reduction: str) -> torch.Tensor:
         """The part of this rank of the sum; `flat` is overwritten. All parts have one length."""
         count = flat.numel() // self._size
-        if self._size == 1 or len(memory(flat)) <= SHORT_BYTES:
+        if self._size == 1 or len(memory(flat)) <= DOUBLING_BYTES:
             self._double(flat, COMBINE[reduction])
         else:
             bounds = [count * block for block in range(self._size + 1)]
