@@ -8,7 +8,7 @@ import multirail as mr
 from hosts import TOKEN
 
 # Copies of this length take several times as long as it takes to end them.
-LONG_MIB = 192
+LONG_MIB = 768
 
 
 class Served(unittest.TestCase):

@@ -276,11 +276,11 @@ class Ends(unittest.TestCase):
             def one():
                 yield b""
                 # In one write each, as two threads print.
-                os.write(1, b"blocked\n")
+                os.write(1, b"blocked\\n")
                 time.sleep(1000)
             inputs = one() if sys.argv[1:] == ["blocked"] else itertools.repeat(b"")
             results = p.run(inputs)
-            os.write(1, b"%d\n" % int(next(results)))
+            os.write(1, b"%d\\n" % int(next(results)))
             if sys.argv[1:] == ["end"]:
                 sys.exit(3)
             for _ in results: pass
