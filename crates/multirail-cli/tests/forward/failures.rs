@@ -18,7 +18,7 @@ struct Program(Child);
 impl Program {
     fn start(net: &Net, script: &str) -> Self {
         let mut run = net.command("h1", &["run", "--token-file", "token", "--", "python3", "-c"]);
-        let script = format!("import hashlib, os, socket, sys, threading, time\n{script}");
+        let script = format!("import errno, hashlib, os, socket, sys, threading, time\n{script}");
         let run = run.arg(script).arg(net.address(0)).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(run.stderr(Stdio::piped()).spawn().unwrap())
     }
@@ -158,7 +158,12 @@ attempt.close()
 print('tried', flush=True)
 sys.stdin.readline()
 for _ in range(300):
-    s = socket.create_connection((sys.argv[1], 7000), timeout=120)
+    try:
+        s = socket.create_connection((sys.argv[1], 7000), timeout=120)
+    except OSError as error:
+        # It went out plainly, and waited for an answer to ARP from before the rails came back.
+        assert error.errno == errno.EHOSTUNREACH, error
+        continue
     if s.getsockname()[0] == '127.0.0.1':
         s.sendall(b'x')
         assert s.recv(1) == b'x'
