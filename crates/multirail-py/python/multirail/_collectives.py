@@ -20,8 +20,8 @@ DOUBLING_BYTES = 48 << 10
 
 # Rings move this much at once, so that adding and moving overlap.
 SEGMENT_BYTES = 2 << 20
-# Chains move a tensor in this many segments: few of them are under way to the first rank alone.
-# They are not shorter than what a session sends at once.
+# Chains move a tensor in this many segments, or more: each rank waits for a whole one before it
+# sends it on. Shorter ones than these would cost more calls.
 CHAIN_SEGMENTS = 16
 MIN_CHAIN_SEGMENT_BYTES = 64 << 10
 
@@ -307,7 +307,7 @@ class Collectives:
 
 
 def _chain_segment_bytes(length: int) -> int:
-    return max(MIN_CHAIN_SEGMENT_BYTES, -(-length // CHAIN_SEGMENTS))
+    return min(max(MIN_CHAIN_SEGMENT_BYTES, -(-length // CHAIN_SEGMENTS)), SEGMENT_BYTES)
 
 
 def _divide(tensor: torch.Tensor, by: int) -> None:
