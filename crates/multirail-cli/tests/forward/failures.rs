@@ -163,6 +163,7 @@ for _ in range(300):
     except OSError as error:
         # It went out plainly, and waited for an answer to ARP from before the rails came back.
         assert error.errno == errno.EHOSTUNREACH, error
+        time.sleep(0.1)
         continue
     if s.getsockname()[0] == '127.0.0.1':
         s.sendall(b'x')
