@@ -47,8 +47,11 @@ impl Sender {
         self.drive(&mut SliceSource(message), None, 1).await
     }
 
-    /// Sends one message of any length as [`Sender::send`] does a short one: copies it, and returns
-    /// without waiting for the peer. The rails do not become idle between two messages.
+    /// Sends a copy of one message of any length, and returns when the channels have taken it, without
+    /// the peer's confirmation. So the rails do not become idle between two messages.
+    ///
+    /// Channels take no more than the kernels' buffers hold. So two sides that both send long messages
+    /// before they receive wait for each other.
     ///
     /// At most [`WINDOW_BYTES`](super::WINDOW_BYTES) of copies, or one message that is longer, are
     /// under way; then this waits.
